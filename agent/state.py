@@ -1,0 +1,156 @@
+"""The agent's values: verdicts, incidents, events, and the state that is folded over a run's ledger.
+
+All of it is plain data that survives JSON unchanged (floats by repr), so a stored state is the state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from trimtab.hooks.controls import ControlValue
+
+
+class State(StrEnum):
+    """A verdict's state. Only `OK` is green."""
+
+    OK = "ok"
+    WARN = "warn"
+    CRITICAL = "critical"
+    INCONCLUSIVE = "inconclusive"
+    """The signals were seen, but they cannot be judged (non-finite, too few tokens, warming up)."""
+    NOT_OBSERVED = "not_observed"
+    """The run does not report what the detector needs."""
+
+    @property
+    def alarming(self) -> bool:
+        """True for the two states that open an incident."""
+        return self in (State.WARN, State.CRITICAL)
+
+
+class Mode(StrEnum):
+    """How far the agent may go with a job."""
+
+    OBSERVE = "observe"
+    """Watch and alert; never propose."""
+    ADVISE = "advise"
+    """Also put on record what it would do."""
+    APPROVE = "approve"
+    """Act once a person approves the proposal."""
+    AUTO = "auto"
+    """Act."""
+
+
+class Phase(StrEnum):
+    """Where an incident stands, in Alertmanager's words."""
+
+    PENDING = "pending"
+    FIRING = "firing"
+    RESOLVED = "resolved"
+
+
+class EventKind(StrEnum):
+    """What an audit row records."""
+
+    ATTEMPT_STARTED = "attempt_started"
+    VERDICT_CHANGED = "verdict_changed"
+    INCIDENT_PENDING = "incident_pending"
+    INCIDENT_FIRING = "incident_firing"
+    INCIDENT_RESOLVED = "incident_resolved"
+    PROPOSED = "proposed"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    REFUSED = "refused"
+    CONTROLS_CHANGED = "controls_changed"
+    CONTROLS_APPLIED = "controls_applied"
+    MODE_CHANGED = "mode_changed"
+    RUN_CHANGED_CONTROLS = "run_changed_controls"
+    """The run's own schedule changed a control that nobody overrides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One detector's word on one step."""
+
+    detector: str
+    state: State
+    score: float = 0.0
+    """How far past its limit: 1 is at the limit."""
+    evidence: dict[str, float] = field(default_factory=dict)
+    """The numbers it judged, and the limits it judged them by."""
+    message: str = ""
+    """One line for a person: what was seen, against what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """A condition that lasts. One fingerprint has at most one incident that is not resolved."""
+
+    fingerprint: str
+    """Stable over the run: job and detector, never a value or a step."""
+    detector: str
+    severity: State
+    phase: Phase
+    since_step: int
+    """First step of the condition."""
+    firing_step: int | None = None
+    last_alarm_step: int
+    """Newest step on which the detector alarmed; resolution counts from here."""
+    resolved_step: int | None = None
+    message: str = ""
+    evidence: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One row of the audit trail."""
+
+    kind: EventKind
+    attempt: int
+    step: int
+    detail: dict[str, Any] = field(default_factory=dict)
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A change of the overrides that waits for a person, or that was made on advice only."""
+
+    id: int
+    remedy: str
+    rung: int
+    """Place on the ladder, from 0."""
+    incident: str
+    """Fingerprint of the incident that asked for it."""
+    step: int
+    overrides: dict[str, ControlValue]
+    """Complete overrides after the change."""
+    base_generation: int
+    """Generation that the change was worked out against; at another generation it is void."""
+    reason: str
+
+
+class OperatorVerb(StrEnum):
+    """What a person can tell the agent."""
+
+    PATCH_CONTROLS = "patch_controls"
+    SET_MODE = "set_mode"
+    APPROVE = "approve"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorAction:
+    """A person's decision, stored in the ledger beside the summaries so that a replay sees it at the same place."""
+
+    job: str
+    verb: OperatorVerb
+    issuer: str
+    reason: str
+    overrides: dict[str, ControlValue | None] = field(default_factory=dict)
+    """For `patch_controls`: values to set; None lifts an override."""
+    mode: Mode | None = None
+    """For `set_mode`."""
+    proposal: int | None = None
+    """For `approve` and `reject`: the proposal's id."""

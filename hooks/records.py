@@ -1,0 +1,173 @@
+"""What crosses between a training process and the agent: one record up, one command down.
+
+Numbers may be non-finite: that is data. On the wire NaN and the infinities are the strings "NaN", "Infinity", "-Infinity"
+(see `trimtab.hooks.wire`); they are never null, which means *not observed*.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from trimtab.hooks.controls import Capabilities, Controls, ControlValue
+from trimtab.hooks.sketch import Sketch
+
+SCHEMA_VERSION = 1
+MAX_JOB_LENGTH = 128
+
+
+class RecordError(ValueError):
+    """A record that contradicts itself; the message names the field, the value and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBatch:
+    """The tensors that one loss call used, as torch tensors or numpy arrays of shape [B, T] unless said otherwise.
+
+    Log-probs are natural logarithms at the sampling temperature. Only tokens with `loss_mask` != 0 are looked at, so anything may
+    stand in the padding.
+    """
+
+    train_logprobs: Any
+    """log p(token) under the weights being trained, from the forward pass of the loss."""
+    advantages: Any
+    """Advantage of each token, [B, T] or one a sequence, [B] or [B, 1]."""
+    loss_mask: Any
+    """1 where a token carries loss."""
+    old_logprobs: Any = None
+    """log p(token) recomputed by the trainer before the first update on this batch; None when it was not."""
+    rollout_logprobs: Any = None
+    """log p(token) as recorded by the sampler; NaN where it gave none; None when it records nothing."""
+    entropy: Any = None
+    """Entropy of the trainer's distribution at each token, nats."""
+    shadow_train_logprobs: Any = None
+    """`train_logprobs` from a BF16 forward pass of the same weights."""
+    shadow_old_logprobs: Any = None
+    """The ratio's denominator from a BF16 forward pass of the same weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignTotals:
+    """Sums over the live tokens of one advantage sign."""
+
+    tokens: int = 0
+    advantage_abs: float = 0.0
+    entropy_tokens: int = 0
+    """Tokens whose entropy was observed and finite."""
+    entropy: float = 0.0
+    """Nats."""
+    entropy_sq: float = 0.0
+
+    def merged(self, other: SignTotals) -> SignTotals:
+        """Both sets of tokens together."""
+        return SignTotals(
+            tokens=self.tokens + other.tokens,
+            advantage_abs=self.advantage_abs + other.advantage_abs,
+            entropy_tokens=self.entropy_tokens + other.entropy_tokens,
+            entropy=self.entropy + other.entropy,
+            entropy_sq=self.entropy_sq + other.entropy_sq,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NonFinite:
+    """Values of one tensor that are not finite, by kind; the first three under the loss mask, `masked` outside it."""
+
+    nan: int = 0
+    posinf: int = 0
+    neginf: int = 0
+    masked: int = 0
+
+    @property
+    def live(self) -> int:
+        """Non-finite values under the loss mask."""
+        return self.nan + self.posinf + self.neginf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSummary:
+    """One training step of one rank (or, after the collective, of the whole job): distributions, sums and what was in effect.
+
+    The key is (job, attempt, step, rank): sending it again changes nothing.
+    """
+
+    job: str
+    attempt: int
+    """Grows with every restart, resume or restore, so that `step` may go back."""
+    step: int
+    """Optimizer step or rollout step: whatever the trainer counts, from 0."""
+    rank: int = 0
+    sketches: dict[str, Sketch] = field(default_factory=dict)
+    """`update`: train - denominator, the ratio that the loss clips. `mismatch`: old - rollout (train - rollout where nothing was
+    recomputed). `shadow`: the BF16 twin of `update`."""
+    negative: SignTotals = SignTotals()
+    zero: SignTotals = SignTotals()
+    positive: SignTotals = SignTotals()
+    scalars: dict[str, float] = field(default_factory=dict)
+    """Anything the trainer measures once a step. Read by name: loss, grad_norm, reward_mean, reward_std, garbage_fraction,
+    length_mean, zero_variance_fraction. A name that ends in `_fraction` is a fraction in [0, 1]."""
+    nonfinite: dict[str, NonFinite] = field(default_factory=dict)
+    """By tensor name; only tensors that had any."""
+    policy_version: int | None = None
+    """Version of the weights that the step trained."""
+    staleness: float | None = None
+    """Mean age of the sampled tokens, in weight versions."""
+    applied: Controls = field(default_factory=Controls)
+    """The controls that were in effect during the step, overrides included."""
+    generation: int = 0
+    """Generation of the overrides that were in effect; 0 before the first command."""
+    capabilities: Capabilities = field(default_factory=lambda: Capabilities(controls={}))
+    refusals: tuple[str, ...] = ()
+    """Why overrides of this generation were not applied, one line each."""
+    dropped_total: int = 0
+    """Summaries that this process has lost so far (queue or spool full)."""
+    schema_version: int = SCHEMA_VERSION
+
+    def __post_init__(self) -> None:
+        check_job(self.job)
+        for name in ("attempt", "step", "rank", "generation", "dropped_total"):
+            if getattr(self, name) < 0:
+                raise RecordError(f"{name}: {getattr(self, name)} is negative")
+        if self.schema_version != SCHEMA_VERSION:
+            raise RecordError(f"schema_version: {self.schema_version} is not {SCHEMA_VERSION}; upgrade the older side")
+        if self.staleness is not None and not self.staleness >= 0:
+            raise RecordError(f"staleness: {self.staleness} is negative or not a number")
+        for name, value in self.scalars.items():
+            if name.endswith("_fraction") and math.isfinite(value) and not 0 <= value <= 1:
+                raise RecordError(f"scalars.{name}: {value} is not a fraction in [0, 1]; divide by its own denominator")
+
+    @property
+    def tokens(self) -> int:
+        """Live tokens of all signs."""
+        return self.negative.tokens + self.zero.tokens + self.positive.tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What the agent wants of a job: a level, not an event. Receiving it twice is receiving it once."""
+
+    job: str
+    attempt: int
+    """A trainer of another attempt ignores the command."""
+    generation: int
+    """Grows with every change of the desired overrides; a trainer ignores anything older than it has."""
+    overrides: dict[str, ControlValue]
+    """All overrides; a control that is missing here returns to the run's own value."""
+    reason: str
+    issuer: str
+    """`agent`, or who changed the controls by hand."""
+
+    def __post_init__(self) -> None:
+        check_job(self.job)
+        if self.generation < 1:
+            raise RecordError(f"generation: {self.generation} is below 1")
+
+
+def check_job(job: str) -> None:
+    """Raise `RecordError` unless `job` can name a job in a URL, a file and a metric label."""
+    allowed = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+    if not 0 < len(job) <= MAX_JOB_LENGTH or not set(job) <= allowed or job.startswith("."):
+        raise RecordError(
+            f"job: {job!r} must be 1 to {MAX_JOB_LENGTH} letters, digits, '-', '_' or '.', and not start with '.'"
+        )
