@@ -1,0 +1,49 @@
+# Every target sets up .venv by itself; `make` alone lists them. Needs Python 3.11 or newer, git and make.
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export PIP_NO_INPUT = 1
+
+READY := .venv/.ready
+SOURCES := agent api hooks storage trainer tests
+PYTHONS := python3.11 python3.12 python3.13 python3.14 python3 python
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean
+
+help:  ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1 \2/p' Makefile | while read -r make name text; do printf '  make %-6s %s\n' "$$name" "$$text"; done
+
+demo: $(READY)  ## A GRPO run that collapses in low precision, and the same run saved live (ARGS="--quick" for the short one)
+	@.venv/bin/trimtab demo $(ARGS)
+
+test: $(READY)  ## All tests that need no GPU
+	@OMP_NUM_THREADS=1 .venv/bin/pytest -q -m "not gpu" -n 2 --dist loadfile $(ARGS)
+
+lint: $(READY)  ## Style, types and who may import whom
+	@.venv/bin/ruff check --quiet .
+	@.venv/bin/ruff format --quiet --check . || { echo 'run: .venv/bin/ruff format .' >&2; exit 1; }
+	@.venv/bin/mypy --no-error-summary
+	@.venv/bin/lint-imports > .venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log >&2; exit 1; }
+
+bench: $(READY)  ## What the hooks cost a training step
+	@.venv/bin/trimtab bench hook $(ARGS)
+
+clean:  ## Remove build output and caches; .venv and runs/ stay
+	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch goes first and under its pin, so that pip settles on a CPU wheel wherever one is offered.
+$(READY): pyproject.toml constraints.txt
+	@test -x .venv/bin/pip || { \
+	  for python in $(PYTHONS); do \
+	    if $$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$python; break; fi; \
+	  done; \
+	  if [ -z "$$found" ]; then \
+	    echo 'trimtab needs Python 3.11 or newer with its venv module, and found neither under: $(PYTHONS).' >&2; \
+	    echo 'Install it (on Debian and Ubuntu: apt-get install python3 python3-venv) and run make again.' >&2; \
+	    exit 1; \
+	  fi; \
+	  $$found -m venv --clear .venv; }
+	@echo 'Setting up .venv (once; a minute or two) ...'
+	@.venv/bin/pip install -q -c constraints.txt torch
+	@.venv/bin/pip install -q -c constraints.txt -e '.[dev]'
+	@touch $@
