@@ -1,0 +1,109 @@
+"""Calibrated bounds against exact quantiles of the samples they were learnt from."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from trimtab.hooks.calibration import MAX_DISPLACEMENT, MIN_TOKENS, ClipBounds, ClipCalibration
+from trimtab.hooks.controls import Controls
+from trimtab.hooks.sketch import SignSketch, Sketch, bin_index
+
+CONTROLS = Controls()
+LOW, HIGH = math.log1p(-0.2), math.log1p(0.2)
+TOKENS = 40_000
+
+
+def sketched(negative: NDArray[np.float64], positive: NDArray[np.float64]) -> Sketch:
+    def part(values: NDArray[np.float64]) -> SignSketch:
+        bins, counts = np.unique(bin_index(values.astype(np.float32)), return_counts=True)
+        return SignSketch(bins=tuple(bins.tolist()), counts=tuple(counts.tolist()))
+
+    return Sketch(negative=part(negative), positive=part(positive))
+
+
+@pytest.fixture(params=range(3))
+def ratios(request: pytest.FixtureRequest) -> tuple[NDArray[np.float64], ...]:
+    """Log-ratios of the low-precision path and of the twin: negative-advantage tokens spread far more than positive ones."""
+    rng = np.random.default_rng(request.param)
+    twin_negative = rng.laplace(-0.01, 0.07, TOKENS)
+    twin_positive = rng.laplace(0.01, 0.05, TOKENS)
+    noisy_negative = twin_negative + 0.4 * rng.standard_t(4, TOKENS) * rng.random(TOKENS)
+    noisy_positive = twin_positive + 0.1 * rng.standard_normal(TOKENS)
+    return noisy_negative, noisy_positive, twin_negative, twin_positive
+
+
+def test_calibrated_bounds_clip_what_the_twin_clips(ratios: tuple[NDArray[np.float64], ...]) -> None:
+    noisy_negative, noisy_positive, twin_negative, twin_positive = ratios
+    calibration = ClipCalibration().observed(
+        sketched(noisy_negative, noisy_positive), sketched(twin_negative, twin_positive), CONTROLS
+    )
+    bounds = calibration.bounds(CONTROLS)
+    target_low, target_high = np.mean(twin_negative < LOW), np.mean(twin_positive > HIGH)
+    assert np.mean(noisy_negative < LOW) > 3 * target_low
+    assert np.mean(noisy_negative < bounds.low) == pytest.approx(target_low, rel=0.15)
+    assert np.mean(noisy_positive > bounds.high) == pytest.approx(target_high, rel=0.15)
+
+
+def test_comparing_quantiles_at_level_eps_and_shifting_the_ratio_misses_the_target(
+    ratios: tuple[NDArray[np.float64], ...],
+) -> None:
+    """The tempting reading, ratio - (Q_eps(ratio) - Q_eps(twin)) over all tokens, leaves most of the excess clipping in place."""
+    noisy_negative, noisy_positive, twin_negative, twin_positive = ratios
+    noisy, twin = np.concatenate([noisy_negative, noisy_positive]), np.concatenate([twin_negative, twin_positive])
+    shift = np.quantile(np.exp(noisy), CONTROLS.clip_low) - np.quantile(np.exp(twin), CONTROLS.clip_low)
+    target = np.mean(twin_negative < LOW)
+    excess = np.mean(noisy_negative < LOW) - target
+    remaining = np.mean(np.exp(noisy_negative) - shift < 0.8) - target
+    assert remaining > 0.5 * excess
+
+
+def test_nothing_is_displaced_where_both_ratios_agree(ratios: tuple[NDArray[np.float64], ...]) -> None:
+    _, _, negative, positive = ratios
+    same = sketched(negative, positive)
+    calibration = ClipCalibration().observed(same, same, CONTROLS)
+    assert calibration.bounds(CONTROLS) == ClipBounds(low=LOW, high=HIGH)
+
+
+def test_bounds_never_tighten() -> None:
+    rng = np.random.default_rng(7)
+    wide, narrow = rng.normal(0, 0.5, TOKENS), rng.normal(0, 0.05, TOKENS)
+    calibration = ClipCalibration().observed(sketched(narrow, narrow), sketched(wide, wide), CONTROLS)
+    assert calibration.bounds(CONTROLS) == ClipBounds(low=LOW, high=HIGH)
+
+
+def test_displacement_is_capped() -> None:
+    rng = np.random.default_rng(8)
+    noisy, twin = rng.normal(0, 6.0, TOKENS), rng.normal(0, 0.1, TOKENS)
+    bounds = ClipCalibration().observed(sketched(noisy, noisy), sketched(twin, twin), CONTROLS).bounds(CONTROLS)
+    assert bounds == ClipBounds(low=LOW - MAX_DISPLACEMENT, high=HIGH + MAX_DISPLACEMENT)
+
+
+def test_too_few_tokens_of_a_sign_say_nothing() -> None:
+    rng = np.random.default_rng(9)
+    few, many = rng.normal(0, 3.0, MIN_TOKENS - 1), rng.normal(0, 3.0, TOKENS)
+    twin = rng.normal(0, 0.1, TOKENS)
+    calibration = ClipCalibration().observed(sketched(few, many), sketched(twin, twin), CONTROLS)
+    assert calibration.bounds(CONTROLS).low == LOW
+    assert calibration.bounds(CONTROLS).high > HIGH
+
+
+def test_average_is_unbiased_from_the_first_value_on() -> None:
+    calibration = ClipCalibration()
+    assert calibration.low.value == 0.0
+    assert calibration.low.updated(-0.3).value == pytest.approx(-0.3)
+    average = calibration.low
+    for _ in range(500):
+        average = average.updated(-0.25)
+    assert average.value == pytest.approx(-0.25)
+
+
+def test_a_lower_width_of_one_never_clips() -> None:
+    controls = Controls(clip_low=1.0)
+    assert ClipBounds.nominal(controls).low == -math.inf
+    rng = np.random.default_rng(10)
+    values = sketched(rng.normal(0, 1, TOKENS), rng.normal(0, 1, TOKENS))
+    assert ClipCalibration().observed(values, values, controls).bounds(controls).low == -math.inf
