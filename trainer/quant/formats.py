@@ -1,0 +1,32 @@
+"""Every number format by name: a new one is one file and one line here."""
+
+from __future__ import annotations
+
+from trimtab.trainer.quant.format import NumberFormat
+from trimtab.trainer.quant.fp8 import Fp8Block, Fp8Row, Fp8Tensor
+from trimtab.trainer.quant.mxfp8 import MxFp8
+from trimtab.trainer.quant.nvfp4 import NvFp4
+from trimtab.trainer.quant.plain import BFloat16, Float32
+
+FORMATS: dict[str, NumberFormat] = {
+    "fp32": Float32(name="fp32"),
+    "bf16": BFloat16(name="bf16"),
+    "fp8-tensor": Fp8Tensor(name="fp8-tensor"),
+    "fp8-row": Fp8Row(name="fp8-row"),
+    "fp8-block": Fp8Block(name="fp8-block", size=128),
+    "fp8-block-32": Fp8Block(name="fp8-block-32", size=32),
+    "mxfp8": MxFp8(name="mxfp8"),
+    "nvfp4": NvFp4(name="nvfp4"),
+    "nvfp4-46": NvFp4(name="nvfp4-46", four_over_six=True),
+}
+
+
+def format_named(name: str, *, field: str = "format") -> NumberFormat:
+    """The format called `name`.
+
+    Raises:
+        ValueError: there is none; the message names `field` and lists the formats.
+    """
+    if name not in FORMATS:
+        raise ValueError(f"{field}: {name!r} is none of {', '.join(FORMATS)}")
+    return FORMATS[name]

@@ -1,0 +1,172 @@
+"""A linear layer whose weight and activations pass through a number format, for training and for sampling.
+
+Forward: y = Q(x) Q(W)^T + b with the matmul in float32, Q = quantise and dequantise. Two ways back, as in Transformer
+Engine's `backward_override` (rounding itself passes the gradient straight through in both):
+
+    dequantized       dx = dy Q(W),  dW = dy^T Q(x)       the chain rule through the operands that were multiplied
+    high_precision    dx = dy W,     dW = dy^T x          the gradient of the unquantised layer
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from typing_extensions import override
+
+from trimtab.trainer.quant.format import NumberFormat
+
+Backward = Literal["dequantized", "high_precision"]
+
+
+class QuantLinear(nn.Module):
+    """Takes the place of an `nn.Linear` and owns the same Parameters, so optimizers and state-dict keys go on working.
+
+    `input_scale`, [in_features], powers of two, multiplies the activation's channels before the quantiser and divides
+    the weight's columns, undone after: without rounding the layer's function is unchanged, but the quantiser sees the
+    outlier channels that real language models have. It is configuration and therefore not part of the state dict.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    input_scale: Tensor | None
+
+    def __init__(
+        self, linear: nn.Linear, fmt: NumberFormat, *, backward: Backward = "dequantized", kept: bool = False
+    ) -> None:
+        super().__init__()
+        if backward not in get_args(Backward):
+            raise ValueError(f"backward: {backward!r} is none of {', '.join(get_args(Backward))}")
+        self.in_features = linear.in_features
+        self.out_features = linear.out_features
+        self.register_parameter("weight", cast(nn.Parameter, linear.weight))
+        self.register_parameter("bias", cast("nn.Parameter | None", linear.bias))
+        self.register_buffer("input_scale", None, persistent=False)
+        self.backward_mode: Backward = backward
+        self.kept = kept
+        """The layer was kept out of the conversion: `set_format` leaves it in its format."""
+        self.format = fmt
+        self._frozen = False
+        self._cached: Tensor | None = None
+        self._cached_for: tuple[object, ...] = ()
+        self.train(linear.training)
+
+    def set_input_scale(self, scale: Tensor | None) -> None:
+        """Set the rescale of the input channels, or remove it.
+
+        Raises:
+            ValueError: `scale` is not [in_features], or one of its values is not a power of two.
+        """
+        if scale is not None:
+            if scale.shape != (self.in_features,):
+                raise ValueError(f"input_scale: shape {list(scale.shape)} is not [in_features] = [{self.in_features}]")
+            mantissa, _ = torch.frexp(scale)
+            if not bool((mantissa == 0.5).all()):
+                wrong = scale[mantissa != 0.5][0].item()
+                raise ValueError(
+                    f"input_scale: {wrong!r} is not a power of two; only powers of two rescale without rounding"
+                )
+            scale = scale.to(self.weight.device, torch.float32)
+        self.input_scale = scale
+        self._cached = None
+
+    def freeze(self) -> None:
+        """Quantise the weight once and reuse it until `thaw`.
+
+        In-place changes that torch counts (optimizer steps, `load_state_dict`, `copy_` under `no_grad`) are noticed and
+        quantise again; writes through `weight.data` are not counted by torch: call `freeze` again after them.
+        """
+        self._frozen = True
+        self._cached = None
+
+    def thaw(self) -> None:
+        """Quantise the weight in every forward pass again."""
+        self._frozen = False
+        self._cached = None
+
+    @property
+    def frozen(self) -> bool:
+        """The quantised weight is being reused."""
+        return self._frozen
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in_features] to [..., out_features] in the dtype of `x`; the computation is float32.
+
+        Raises:
+            ValueError: the layer does not divide into the format's blocks.
+        """
+        fmt, bias = self.format, self.bias
+        out_dtype = x.dtype
+        x, weight = x.float(), self.weight.float()
+        scale = None if fmt.scale_free else self.input_scale
+        if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+            weight_q = self._quantised_weight(weight, scale)
+            y: Tensor = _QuantisedMatmul.apply(x, weight, weight_q, fmt, scale, self.backward_mode)  # type: ignore[no-untyped-call]
+            y = y if bias is None else y + bias
+        else:
+            x_q = fmt.fake(x if scale is None else x * scale, "activation")
+            y = F.linear(x_q, self._quantised_weight(weight, scale), bias)
+        return y.to(out_dtype)
+
+    def _quantised_weight(self, weight: Tensor, scale: Tensor | None) -> Tensor:
+        """Q(W / scale), float32, without gradient."""
+        if not self._frozen:
+            return _quantise_weight(weight, self.format, scale)
+        key = (self.format.name, self.weight._version, self.weight.data_ptr())
+        if self._cached is None or self._cached_for != key:
+            with torch.inference_mode(False):
+                self._cached = _quantise_weight(weight, self.format, scale)
+            self._cached_for = key
+        return self._cached
+
+    @override
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
+            f"format={self.format.name}, backward={self.backward_mode}"
+        )
+
+
+def _quantise_weight(weight: Tensor, fmt: NumberFormat, scale: Tensor | None) -> Tensor:
+    weight = weight.detach()
+    return fmt.fake(weight if scale is None else weight / scale, "weight")
+
+
+class _QuantisedMatmul(torch.autograd.Function):
+    """y = Q(x s) Q(W / s)^T.
+
+    Undoing the rescale on both operands would multiply every product by s / s = 1: it is left out, exactly, since s
+    holds powers of two. The gradients are those with respect to x and W, so there it appears.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        weight_q: Tensor,
+        fmt: NumberFormat,
+        scale: Tensor | None,
+        backward: Backward,
+    ) -> Tensor:
+        x_q = fmt.fake(x if scale is None else x * scale, "activation")
+        if backward == "dequantized":
+            ctx.save_for_backward(x_q, weight_q, scale)
+        else:
+            ctx.save_for_backward(x, weight, None)
+        return F.linear(x_q, weight_q)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,) = grads
+        x, weight, scale = ctx.saved_tensors
+        grad_x = grad_weight = None
+        if ctx.needs_input_grad[0]:
+            grad_x = grad @ weight
+            grad_x = grad_x if scale is None else grad_x.mul_(scale)
+        if ctx.needs_input_grad[1]:
+            grad_weight = grad.reshape(-1, grad.shape[-1]).t() @ x.reshape(-1, x.shape[-1])
+            grad_weight = grad_weight if scale is None else grad_weight.div_(scale)
+        return grad_x, grad_weight, None, None, None, None

@@ -1,0 +1,104 @@
+"""NVFP4: E2M1 elements, one E4M3 scale for 16 values along K, and one float32 scale for a weight or for a token.
+
+In float32, in this order (Transformer Engine's reference quantiser; miles uses the same for rollouts):
+
+    enc   = min(F * 6 / amax, float32 max), dec = 1 / enc        amax over the weight, or over one row of an activation
+    base  = (block_amax / 6) * enc
+    s     = E4M3(clamp(base, <= 448))
+    code  = E2M1(clamp(x * min(1 / (s * dec), float32 max), -6, 6))
+    x_hat = (code * s) * dec
+
+F = 448 in plain NVFP4. A row-wise global scale keeps a token's codes independent of the other tokens of the batch and
+of later tokens of its own sequence. A block whose scale rounds to 0 comes out as zeros (with the sign of x); codes then
+carry no value.
+
+Four-over-six (arXiv 2512.02010) has F = 256 and tries two scales for each block, s6 = E4M3(base) and s4 = E4M3(1.5 *
+base), which map the largest value to 6 or to 4, where the grid is finer for values just below it. It takes 4 if and
+only if its squared error is strictly smaller. The error is summed from left to right over the 16 values, each
+
+    d = ((code * s) * amax) / (6 * F) - x,        error += d * d
+
+With F = 448, 1.5 * base would saturate.
+
+A NaN or an infinity makes the float32 scale NaN, and with it the weight, or the token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from trimtab.trainer.quant import kernels
+from trimtab.trainer.quant.format import NumberFormat, Quantized, Role
+from trimtab.trainer.quant.grids import E2M1_MAX, E4M3_MAX, FLOAT32_MAX, absmax, to_e2m1, to_e4m3
+
+BLOCK = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvFp4(NumberFormat):
+    """`scale` is float8_e4m3fn, [..., K / 16]; `global_scale` (dec above) is float32, [1, 1] or [..., 1]."""
+
+    four_over_six: bool = False
+
+    @property
+    def scale_bound(self) -> float:
+        """F above: the largest block scale that the global scale leaves room for."""
+        return 256.0 if self.four_over_six else E4M3_MAX
+
+    @override
+    def block(self, role: Role) -> tuple[int, int]:
+        return (1, BLOCK)
+
+    @override
+    def quantize(self, x: Tensor, role: Role) -> Quantized:
+        self.check_input(x, role)
+        amax = absmax(x, (0, 1) if role == "weight" else (-1,))
+        enc = (torch.full_like(amax, self.scale_bound * E2M1_MAX) / amax).clamp(max=FLOAT32_MAX)
+        dec = enc.reciprocal()
+        blocks = x.reshape(*x.shape[:-1], x.shape[-1] // BLOCK, BLOCK)
+        block_amax = absmax(blocks, (-1,))
+        base = (block_amax / torch.full_like(block_amax, E2M1_MAX)) * enc[..., None]
+        codes, scale = _encode(blocks, base, dec[..., None])
+        if self.four_over_six:
+            codes4, scale4 = _encode(blocks, base * 1.5, dec[..., None])
+            unit = self.scale_bound * E2M1_MAX
+            error6 = _squared_error(blocks, codes, scale, amax[..., None], unit)
+            error4 = _squared_error(blocks, codes4, scale4, amax[..., None], unit)
+            pick4 = error4 < error6
+            codes = torch.where(pick4, codes4, codes)
+            scale = torch.where(pick4, scale4.to(torch.float32), scale.to(torch.float32)).to(torch.float8_e4m3fn)
+        return Quantized(codes=codes.reshape(x.shape), scale=scale.squeeze(-1), global_scale=dec)
+
+    @override
+    def dequantize(self, q: Quantized, role: Role) -> Tensor:
+        assert q.scale is not None
+        assert q.global_scale is not None
+        blocks = q.codes.reshape(*q.scale.shape, BLOCK)
+        return (blocks * q.scale.to(torch.float32)[..., None] * q.global_scale[..., None]).reshape(q.codes.shape)
+
+    @override
+    def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role) -> None:
+        group = x.numel() if role == "weight" else x.shape[-1]
+        kernel = library.nvfp4_46 if self.four_over_six else library.nvfp4
+        kernel(x.data_ptr(), out.data_ptr(), x.numel() // group, group)
+
+
+def _encode(blocks: Tensor, base: Tensor, dec: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes [..., 16] and E4M3 scales [..., 1] of `blocks` for the unrounded scale `base`."""
+    scale = to_e4m3(base)
+    multiplier = (scale.to(torch.float32) * dec).reciprocal().clamp(max=FLOAT32_MAX)
+    return to_e2m1(blocks * multiplier), scale
+
+
+def _squared_error(blocks: Tensor, codes: Tensor, scale: Tensor, amax: Tensor, unit: float) -> Tensor:
+    """Squared error of each block in the units of x, [..., 1], summed from left to right."""
+    values = codes * scale.to(torch.float32) * amax
+    squares = (values / torch.full_like(amax, unit) - blocks).square()
+    error = squares[..., :1]
+    for i in range(1, BLOCK):
+        error = error + squares[..., i : i + 1]
+    return error
