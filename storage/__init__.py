@@ -1,0 +1,1 @@
+"""The database: an append-only ledger per job, and what was folded from it."""

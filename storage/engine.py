@@ -1,0 +1,54 @@
+"""A database engine whose transactions begin when we say so.
+
+SQLite: write-ahead log, so readers never wait for the writer; NORMAL sync, safe against a killed process; foreign keys
+on; 5 s of patience with another process that writes. A write begins with BEGIN IMMEDIATE: a transaction that starts as
+a reader and then writes gets SQLITE_BUSY at once, whatever the timeout.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+
+BUSY_TIMEOUT_MS = 5000
+
+
+class StorageError(RuntimeError):
+    """The database cannot be opened or used; the message says what to do."""
+
+
+def open_engine(target: str | Path) -> Engine:
+    """An engine on a database URL, or on the SQLite file at a path.
+
+    Raises:
+        StorageError: the URL is malformed, or the file's folder does not exist.
+    """
+    text = str(target)
+    if "://" not in text:
+        path = Path(text).expanduser().absolute()
+        if not path.parent.is_dir():
+            raise StorageError(f"db: the folder {path.parent} does not exist; make it, or give another path")
+        if path.is_dir():
+            raise StorageError(f"db: {path} is a folder; give the path of a file")
+        text = f"sqlite:///{path}"
+    try:
+        engine = create_engine(make_url(text))
+    except (ArgumentError, ImportError) as error:
+        raise StorageError(f"db: {text!r} cannot be used: {error}") from error
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _configure_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _configure_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # the driver must not begin transactions behind our back
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", f"busy_timeout={BUSY_TIMEOUT_MS}", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("write") else "BEGIN")

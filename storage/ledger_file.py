@@ -1,0 +1,83 @@
+"""A job's whole ledger as one file of JSON lines: what `trimtab export` writes and `trimtab replay` reads.
+
+Line 1 is the header `{"trimtab_ledger": 1, "job", "config"}`; then one line an entry (`{"entry": {...}}`, in ledger
+order), one line an event (`{"event": {...}}`) and, last, `{"state": {...} | null}`. Payloads, details and state are
+JSON data, never JSON inside strings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from trimtab.storage.values import Entry, EntryKind, Recorded, StoredEvent
+
+FORMAT = 1
+
+
+class LedgerFileError(ValueError):
+    """A file that is no ledger; the message names the line and what is wrong with it."""
+
+
+def lines(record: Recorded) -> Iterator[str]:
+    """The lines of the file, without line ends."""
+    header = {"trimtab_ledger": FORMAT, "job": record.job, "config": json.loads(record.config)}
+    yield json.dumps(header)
+    for entry in record.entries:
+        yield json.dumps({"entry": {**asdict(entry), "payload": json.loads(entry.payload)}})
+    for event in record.events:
+        yield json.dumps({"event": asdict(event)})
+    yield json.dumps({"state": None if record.state is None else json.loads(record.state)})
+
+
+def read(path: Path) -> Recorded:
+    """The job that a file holds.
+
+    Raises:
+        LedgerFileError: the file cannot be read, is no ledger, or ends before its last line.
+    """
+    header: dict[str, Any] | None = None
+    entries: list[Entry] = []
+    events: list[StoredEvent] = []
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    data = json.loads(line)
+                    if number == 1:
+                        header = _header(data)
+                    elif "entry" in data:
+                        entries.append(_entry(data["entry"]))
+                    elif "event" in data:
+                        events.append(StoredEvent(**data["event"]))
+                    elif "state" in data and header is not None:
+                        state = data["state"]
+                        return Recorded(
+                            job=header["job"],
+                            config=json.dumps(header["config"]),
+                            entries=tuple(entries),
+                            events=tuple(events),
+                            state=None if state is None else json.dumps(state),
+                        )
+                    else:
+                        raise ValueError("neither entry, event nor state")
+                except (ValueError, KeyError, TypeError) as error:
+                    raise LedgerFileError(f"{path}, line {number}: not a line of a ledger ({error})") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise LedgerFileError(f"{path}: cannot be read ({error})") from error
+    raise LedgerFileError(f"{path}: ends before its last line, the state; export it again")
+
+
+def _header(data: Any) -> dict[str, Any]:
+    if not isinstance(data, dict) or data.get("trimtab_ledger") != FORMAT:
+        raise ValueError(
+            f'the first line is not {{"trimtab_ledger": {FORMAT}, ...}}; write the file with `trimtab export`'
+        )
+    return {"job": data["job"], "config": data["config"]}
+
+
+def _entry(data: dict[str, Any]) -> Entry:
+    return Entry(**{**data, "kind": EntryKind(data["kind"]), "payload": json.dumps(data["payload"])})

@@ -1,0 +1,139 @@
+"""What goes into the store and what comes out of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+Result = TypeVar("Result")
+
+
+class EntryKind(StrEnum):
+    """What a ledger row holds."""
+
+    SUMMARY = "summary"
+    OPERATOR = "operator"
+
+
+class ValueKind(StrEnum):
+    """Kind of a number; a number that is missing has no row at all."""
+
+    FINITE = "finite"
+    NAN = "nan"
+    POSITIVE_INFINITY = "+inf"
+    NEGATIVE_INFINITY = "-inf"
+
+    @classmethod
+    def of(cls, value: float) -> ValueKind:
+        """The kind of `value`."""
+        if math.isfinite(value):
+            return cls.FINITE
+        if math.isnan(value):
+            return cls.NAN
+        return cls.POSITIVE_INFINITY if value > 0 else cls.NEGATIVE_INFINITY
+
+    def restored(self, value: float | None) -> float:
+        """The number that was stored as this kind beside `value`."""
+        stored = {
+            ValueKind.NAN: math.nan,
+            ValueKind.POSITIVE_INFINITY: math.inf,
+            ValueKind.NEGATIVE_INFINITY: -math.inf,
+        }
+        return stored.get(self, math.nan if value is None else value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A registered job."""
+
+    name: str
+    config: str
+    """JSON of the agent's settings for this job."""
+    created_at: float
+    """Unix seconds."""
+    rows: int
+    """Rows in its ledger."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One input of the fold, before or after it is in the ledger."""
+
+    kind: EntryKind
+    payload: str
+    """JSON of the summary or the operator's action."""
+    digest: str
+    received_at: float
+    """Unix seconds."""
+    attempt: int | None = None
+    """With `step` and `rank` the key of a summary; None for an action."""
+    step: int | None = None
+    rank: int | None = None
+    seq: int = 0
+    """Place in the job's ledger, from 1; 0 before it is stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEvent:
+    """One row of the audit trail."""
+
+    number: int
+    """Place in the job's trail, from 1: the cursor of pagination."""
+    seq: int
+    """The ledger row that caused it."""
+    kind: str
+    attempt: int
+    step: int
+    message: str
+    detail: dict[str, Any]
+    """Plain JSON data: non-finite numbers are strings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEvent:
+    """An event that is about to be stored."""
+
+    kind: str
+    attempt: int
+    step: int
+    message: str
+    detail: str
+    """JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded(Generic[Result]):
+    """What folding one entry in produced: everything that is written in the entry's own transaction."""
+
+    state: str
+    """JSON of the state after the entry."""
+    events: tuple[NewEvent, ...]
+    signals: dict[str, float]
+    """By name, at the entry's (attempt, step); empty for an action."""
+    result: Result
+    """Handed back to the caller once the transaction is committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalSeries:
+    """One signal over the steps of one attempt, ascending; non-finite values are in `values` as they are."""
+
+    name: str
+    attempt: int
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """One job as it was recorded: the inputs, and what was made of them at the time."""
+
+    job: str
+    config: str
+    """JSON of the settings."""
+    entries: tuple[Entry, ...]
+    events: tuple[StoredEvent, ...]
+    state: str | None
+    """JSON of the state after the last entry; None without entries."""
