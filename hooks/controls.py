@@ -1,8 +1,9 @@
 """The numbers that may change while a run is going, and who may change them.
 
-A run owns its `Controls`: its configuration, which its own schedule may change. The agent, or a person, owns *overrides*: a sparse
-mapping `{control: value}` laid over them. What is not overridden stays the run's own business, so lifting an override returns the
-run to its configuration, and a format that the run switches by itself is never switched back by a control that nobody asked for.
+A run owns its `Controls`: its configuration, which its own schedule may change. The agent, or a person, owns
+*overrides*: a sparse mapping `{control: value}` laid over them. What is not overridden stays the run's own business, so
+lifting an override returns the run to its configuration, and a format that the run switches by itself is never switched
+back by a control that nobody asked for.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Overrides = Mapping[str, ControlValue]
 
 
 class ControlError(ValueError):
-    """A control that does not exist, or a value that it cannot take. The message names the control, the value and the remedy."""
+    """A control that does not exist, or a value that it cannot take; the message names both and the remedy."""
 
 
 class Liveness(StrEnum):
@@ -72,7 +73,7 @@ class Controls:
     """
 
     ratio_reference: RatioReference = "recomputed"
-    """Denominator of the PPO ratio: the sampler's log-probs, or the trainer's own, recomputed before the first update."""
+    """Denominator of the PPO ratio: the sampler's log-probs, or the trainer's, recomputed before the first update."""
     clip_low: float = 0.2
     """Nominal lower half-width: negative-advantage tokens with ratio < 1 - clip_low carry no gradient."""
     clip_high: float = 0.2

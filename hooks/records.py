@@ -1,7 +1,7 @@
 """What crosses between a training process and the agent: one record up, one command down.
 
-Numbers may be non-finite: that is data. On the wire NaN and the infinities are the strings "NaN", "Infinity", "-Infinity"
-(see `trimtab.hooks.wire`); they are never null, which means *not observed*.
+Numbers may be non-finite: that is data. On the wire NaN and the infinities are the strings "NaN", "Infinity",
+"-Infinity" (see `trimtab.hooks.wire`); they are never null, which means *not observed*.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class RecordError(ValueError):
 class TokenBatch:
     """The tensors that one loss call used, as torch tensors or numpy arrays of shape [B, T] unless said otherwise.
 
-    Log-probs are natural logarithms at the sampling temperature. Only tokens with `loss_mask` != 0 are looked at, so anything may
-    stand in the padding.
+    Log-probs are natural logarithms at the sampling temperature. Only tokens with `loss_mask` != 0 are looked at, so
+    anything may stand in the padding.
     """
 
     train_logprobs: Any
@@ -87,7 +87,7 @@ class NonFinite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSummary:
-    """One training step of one rank (or, after the collective, of the whole job): distributions, sums and what was in effect.
+    """One training step of one rank or, after the collective, of the whole job: distributions, sums, controls in effect.
 
     The key is (job, attempt, step, rank): sending it again changes nothing.
     """
@@ -99,14 +99,14 @@ class StepSummary:
     """Optimizer step or rollout step: whatever the trainer counts, from 0."""
     rank: int = 0
     sketches: dict[str, Sketch] = field(default_factory=dict)
-    """`update`: train - denominator, the ratio that the loss clips. `mismatch`: old - rollout (train - rollout where nothing was
-    recomputed). `shadow`: the BF16 twin of `update`."""
+    """`update`: train - denominator, the ratio that the loss clips. `mismatch`: old - rollout (train - rollout where
+    nothing was recomputed). `shadow`: the BF16 twin of `update`."""
     negative: SignTotals = SignTotals()
     zero: SignTotals = SignTotals()
     positive: SignTotals = SignTotals()
     scalars: dict[str, float] = field(default_factory=dict)
-    """Anything the trainer measures once a step. Read by name: loss, grad_norm, reward_mean, reward_std, garbage_fraction,
-    length_mean, zero_variance_fraction. A name that ends in `_fraction` is a fraction in [0, 1]."""
+    """Anything the trainer measures once a step. Read by name: loss, grad_norm, reward_mean, reward_std,
+    garbage_fraction, length_mean, zero_variance_fraction. A name that ends in `_fraction` is a fraction in [0, 1]."""
     nonfinite: dict[str, NonFinite] = field(default_factory=dict)
     """By tensor name; only tensors that had any."""
     policy_version: int | None = None

@@ -1,13 +1,13 @@
 """Mergeable sketch of the log-ratio distribution, split by advantage sign.
 
-Edges. A log-ratio x falls in a bin given by the sign, the exponent and the top five fraction bits of its float32 form: 32 bins an
-octave from 2^-14 to 32, one zero bin |x| < 2^-14, one overflow bin a side for |x| >= 32. A bin spans at most 1/32 = 3.1 % of its
-lower edge, so its middle is within 1.6 % of anything in it (6.1e-5 in the zero bin), inside the promised
-|quantile error| <= max(1e-4, 2 % of |x|). The index is a shift and a subtraction on the raw bits, so a device computes it without
-searching. `EDGES_ID` names this choice: sketches of other edges never merge.
+Edges. A log-ratio x falls in a bin given by the sign, the exponent and the top five fraction bits of its float32 form:
+32 bins an octave from 2^-14 to 32, one zero bin |x| < 2^-14, one overflow bin a side for |x| >= 32. A bin spans at most
+1/32 = 3.1 % of its lower edge, so its middle is within 1.6 % of anything in it (6.1e-5 in the zero bin), inside the
+promised |quantile error| <= max(1e-4, 2 % of |x|). The index is a shift and a subtraction on the raw bits, so a device
+computes it without searching. `EDGES_ID` names this choice: sketches of other edges never merge.
 
-Merge. Everything is a count or a sum, so merging is addition: over micro-batches, ranks and, for roll-ups, steps. On a device the
-sums live in one float64 vector (float32 stops counting at 2^24).
+Merge. Everything is a count or a sum, so merging is addition: over micro-batches, ranks and, for roll-ups, steps. On a
+device the sums live in one float64 vector (float32 stops counting at 2^24).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class SignSketch:
         return float(MIDDLES[self.bins[int(np.searchsorted(cumulative, rank))]])
 
     def fraction_below(self, x: float) -> float:
-        """Fraction of tokens with log-ratio < x, interpolated inside the one bin that x falls in; NaN without tokens."""
+        """Fraction of tokens with log-ratio < x, interpolated inside the bin that x falls in; NaN without tokens."""
         if not self.counts:
             return math.nan
         bins, counts = np.asarray(self.bins), np.asarray(self.counts, dtype=np.float64)
