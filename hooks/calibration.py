@@ -1,18 +1,20 @@
 """Calibrated clipping: move the clip *bounds* until the low-precision ratio clips what its BF16 twin would clip.
 
-Let x be the log-ratio that the loss clips and y the same ratio with every engine replaced by BF16 at the same weight versions (the
-twin, or shadow). Quantisation noise widens x, so that negative-advantage tokens fall below log(1 - eps) and lose their penalty.
-For each sign of the advantage on its own, with its own tail mass (PPO clips A < 0 only below, A > 0 only above):
+Let x be the log-ratio that the loss clips and y the same ratio with every engine replaced by BF16 at the same weight
+versions (the twin, or shadow). Quantisation noise widens x, so that negative-advantage tokens fall below log(1 - eps)
+and lose their penalty. For each sign of the advantage on its own, with its own tail mass (PPO clips A < 0 only below,
+and A > 0 only above):
 
     p_low  = P(y < log(1 - eps_low)  | A < 0)        low  = log(1 - eps_low)  + E[Q_x(p_low)      - Q_y(p_low)]
     p_high = P(y > log(1 + eps_high) | A > 0)        high = log(1 + eps_high) + E[Q_x(1 - p_high) - Q_y(1 - p_high)]
 
-E is a bias-corrected moving average over steps. The ratio, and so every gradient's weight, stays as it is: shifting the ratio instead
-rescales all gradients and moves the mass near 1 out of the band. Comparing the quantiles at level eps itself (0.2: the core of the
-noise, not the clipped tail) finds next to no displacement; a test keeps that reading from coming back.
+E is a bias-corrected moving average over steps. The ratio, and so every gradient's weight, stays as it is: shifting the
+ratio instead rescales all gradients and moves the mass near 1 out of the band. Comparing the quantiles at level eps
+itself (0.2: the core of the noise, not the clipped tail) finds next to no displacement; a test keeps that reading from
+coming back.
 
-Guards. Bounds only widen, by at most `MAX_DISPLACEMENT`; tail masses are floored, so an unclipped twin still gives a quantile; a sign
-with too few tokens says nothing that step.
+Guards. Bounds only widen, by at most `MAX_DISPLACEMENT`; tail masses are floored, so an unclipped twin still gives a
+quantile; a sign with too few tokens says nothing that step.
 
 Source: the calibrated-clipping paper (arXiv 2609.22870, lower-bound alignment on A < 0, rebalanced upper bound), in the
 quantile form, which is always feasible.

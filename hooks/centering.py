@@ -1,20 +1,21 @@
 """Score centering (arXiv 2609.20807): remove the drift that a sampler unlike the trainer adds to a policy gradient.
 
 With q the sampler's distribution at a prefix, p the trainer's and s_v = grad log p_v, the expected update splits into
-E_q[A s] = E_q[A] mu + Cov_q(A, s), mu = E_q[s]. mu is 0 only where q = p; otherwise the first part pulls the trainer towards the
-sampler (A > 0) or pushes it away without bound (A < 0). Centering subtracts it: for a token of advantage A the loss gains
+E_q[A s] = E_q[A] mu + Cov_q(A, s), mu = E_q[s]. mu is 0 only where q = p; otherwise the first part pulls the trainer
+towards the sampler (A > 0) or pushes it away without bound (A < 0). Centering subtracts it: for a token of advantage A
+the loss gains
 
     + A * sum_v c_v log p_v,    c_v = sg[q_v f(p_v/q_v)],
 
 f the importance rule of the sampled token (1 where there is none). Only log p carries gradient.
 
-The sampler ships its top-k log-probs, the head H, normalised over the full vocabulary. The tail is modelled as the trainer's,
-q_v = rho p_v with rho = (1 - Q_H)/(1 - P_H), and because sum_v p_v s_v = 0 it folds into the head:
+The sampler ships its top-k log-probs, the head H, normalised over the full vocabulary. The tail is modelled as the
+trainer's, q_v = rho p_v with rho = (1 - Q_H)/(1 - P_H), and because sum_v p_v s_v = 0 it folds into the head:
 
     c_v = sg[q_v f(p_v/q_v) - alpha p_v] on H,    alpha = rho f(1/rho).
 
-The *value* of the term means nothing once the head covers everything (rho is then ill-conditioned); its gradient stays right, since
-the folded part is bounded by the tail mass. So monitor the total variation below, never the value.
+The *value* of the term means nothing once the head covers everything (rho is then ill-conditioned); its gradient stays
+right, since the folded part is bounded by the tail mass. So monitor the total variation below, never the value.
 
 Both tails are floored at 1e-6 (the paper's appendix A.3).
 """

@@ -1,8 +1,9 @@
 """Importance weights for tokens that one policy sampled and another trains on.
 
-A rule is a function f of the ratio x = p(token)/q(token), p the trainer's policy and q the sampler's. It is evaluated in log space and
-bounded before any exponential, so that neither an outlier nor an infinite log-ratio under the mask becomes inf or NaN. The same
-function weights the sampled token and, in score centering, every token of the sampler's head: they must never disagree.
+A rule is a function f of the ratio x = p(token)/q(token), p the trainer's policy and q the sampler's. It is evaluated
+in log space and bounded before any exponential, so that neither an outlier nor an infinite log-ratio under the mask
+becomes inf or NaN. The same function weights the sampled token and, in score centering, every token of the sampler's
+head: they must never disagree.
 
 Sources: TIS and MIS as in the rollout-correction guides of verl and TRL; composition with centering, arXiv 2609.20807.
 """

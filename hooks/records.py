@@ -87,7 +87,7 @@ class NonFinite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSummary:
-    """One training step of one rank or, after the collective, of the whole job: distributions, sums, controls in effect.
+    """One training step of one rank or, after the collective, of the job: distributions, sums, controls in effect.
 
     The key is (job, attempt, step, rank): sending it again changes nothing.
     """

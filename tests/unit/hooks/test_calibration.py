@@ -27,7 +27,7 @@ def sketched(negative: NDArray[np.float64], positive: NDArray[np.float64]) -> Sk
 
 @pytest.fixture(params=range(3))
 def ratios(request: pytest.FixtureRequest) -> tuple[NDArray[np.float64], ...]:
-    """Log-ratios of the low-precision path and of the twin: negative-advantage tokens spread far more than positive ones."""
+    """Log-ratios of the low-precision path and of the twin; negative-advantage tokens spread far more."""
     rng = np.random.default_rng(request.param)
     twin_negative = rng.laplace(-0.01, 0.07, TOKENS)
     twin_positive = rng.laplace(0.01, 0.05, TOKENS)
@@ -51,7 +51,7 @@ def test_calibrated_bounds_clip_what_the_twin_clips(ratios: tuple[NDArray[np.flo
 def test_comparing_quantiles_at_level_eps_and_shifting_the_ratio_misses_the_target(
     ratios: tuple[NDArray[np.float64], ...],
 ) -> None:
-    """The tempting reading, ratio - (Q_eps(ratio) - Q_eps(twin)) over all tokens, leaves most of the excess clipping in place."""
+    """The tempting reading, ratio - (Q_eps(ratio) - Q_eps(twin)) over all tokens, leaves most of the excess."""
     noisy_negative, noisy_positive, twin_negative, twin_positive = ratios
     noisy, twin = np.concatenate([noisy_negative, noisy_positive]), np.concatenate([twin_negative, twin_positive])
     shift = np.quantile(np.exp(noisy), CONTROLS.clip_low) - np.quantile(np.exp(twin), CONTROLS.clip_low)
