@@ -22,9 +22,9 @@ def test_links_are_relative_and_lead_to_the_folders_at_the_top(root: Path, folde
 
 
 def test_every_folder_with_modules_is_a_package(sources: tuple[Path, ...]) -> None:
-    # Alembic loads its migrations by path; they are data, not packages.
-    bare = {path.parent for path in sources if "migrations" not in path.parts}
-    assert sorted(folder for folder in bare if not (folder / "__init__.py").is_file()) == []
+    assert (
+        sorted(folder for folder in {path.parent for path in sources} if not (folder / "__init__.py").is_file()) == []
+    )
 
 
 def test_no_file_is_too_long(root: Path, sources: tuple[Path, ...]) -> None:
