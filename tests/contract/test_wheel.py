@@ -21,20 +21,10 @@ def wheel(root: Path, folders: tuple[str, ...], tmp_path_factory: pytest.TempPat
         shutil.copytree(root / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for name in PROJECT_FILES:
         shutil.copy(root / name, copy / name)
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "-q",
-        "--no-index",
-        "--no-build-isolation",
-        "--no-deps",
-        "-w",
-        out,
-        ".",
-    ]
-    done = subprocess.run(build, capture_output=True, text=True, timeout=300, cwd=copy, check=False)
+    build = ["pip", "wheel", "-q", "--no-index", "--no-build-isolation", "--no-deps", "-w", str(out), "."]
+    done = subprocess.run(
+        [sys.executable, "-m", *build], capture_output=True, text=True, timeout=300, cwd=copy, check=False
+    )
     assert done.returncode == 0, done.stderr
     (built,) = out.glob("trimtab-*.whl")
     return built
