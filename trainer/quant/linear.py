@@ -97,17 +97,19 @@ class QuantLinear(nn.Module):
         Raises:
             ValueError: the layer does not divide into the format's blocks.
         """
-        fmt, bias = self.format, self.bias
+        fmt = self.format
         out_dtype = x.dtype
         x, weight = x.float(), self.weight.float()
+        bias = None if self.bias is None else self.bias.float()
         scale = None if fmt.scale_free else self.input_scale
-        if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
-            weight_q = self._quantised_weight(weight, scale)
-            y: Tensor = _QuantisedMatmul.apply(x, weight, weight_q, fmt, scale, self.backward_mode)  # type: ignore[no-untyped-call]
-            y = y if bias is None else y + bias
+        weight_q = self._quantised_weight(weight, scale)
+        trains = x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+        if torch.is_grad_enabled() and trains:
+            arguments = (x, weight, bias, weight_q, fmt, scale, self.backward_mode)
+            y: Tensor = _QuantisedMatmul.apply(*arguments)  # type: ignore[no-untyped-call]
         else:
             x_q = fmt.fake(x if scale is None else x * scale, "activation")
-            y = F.linear(x_q, self._quantised_weight(weight, scale), bias)
+            y = F.linear(x_q, weight_q, bias)
         return y.to(out_dtype)
 
     def _quantised_weight(self, weight: Tensor, scale: Tensor | None) -> Tensor:
@@ -135,7 +137,7 @@ def _quantise_weight(weight: Tensor, fmt: NumberFormat, scale: Tensor | None) ->
 
 
 class _QuantisedMatmul(torch.autograd.Function):
-    """y = Q(x s) Q(W / s)^T.
+    """y = Q(x s) Q(W / s)^T + b.
 
     Undoing the rescale on both operands would multiply every product by s / s = 1: it is left out, exactly, since s
     holds powers of two. The gradients are those with respect to x and W, so there it appears.
@@ -146,6 +148,7 @@ class _QuantisedMatmul(torch.autograd.Function):
         ctx: Any,
         x: Tensor,
         weight: Tensor,
+        bias: Tensor | None,
         weight_q: Tensor,
         fmt: NumberFormat,
         scale: Tensor | None,
@@ -156,17 +159,20 @@ class _QuantisedMatmul(torch.autograd.Function):
             ctx.save_for_backward(x_q, weight_q, scale)
         else:
             ctx.save_for_backward(x, weight, None)
-        return F.linear(x_q, weight_q)
+        return F.linear(x_q, weight_q, bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grads
         x, weight, scale = ctx.saved_tensors
-        grad_x = grad_weight = None
+        grad_x = grad_weight = grad_bias = None
+        rows = grad.reshape(-1, grad.shape[-1])
         if ctx.needs_input_grad[0]:
             grad_x = grad @ weight
             grad_x = grad_x if scale is None else grad_x.mul_(scale)
         if ctx.needs_input_grad[1]:
-            grad_weight = grad.reshape(-1, grad.shape[-1]).t() @ x.reshape(-1, x.shape[-1])
+            grad_weight = rows.t() @ x.reshape(-1, x.shape[-1])
             grad_weight = grad_weight if scale is None else grad_weight.div_(scale)
-        return grad_x, grad_weight, None, None, None, None
+        if ctx.needs_input_grad[2]:
+            grad_bias = rows.sum(0)
+        return grad_x, grad_weight, grad_bias, None, None, None, None
