@@ -1,0 +1,1 @@
+"""Everything that lives inside a training process."""

@@ -1,10 +1,11 @@
 """Mergeable sketch of the log-ratio distribution, split by advantage sign.
 
-Edges. A log-ratio x falls in a bin given by the sign, the exponent and the top five fraction bits of its float32 form:
-32 bins an octave from 2^-14 to 32, one zero bin |x| < 2^-14, one overflow bin a side for |x| >= 32. A bin spans at most
-1/32 = 3.1 % of its lower edge, so its middle is within 1.6 % of anything in it (6.1e-5 in the zero bin), inside the
-promised |quantile error| <= max(1e-4, 2 % of |x|). The index is a shift and a subtraction on the raw bits, so a device
-computes it without searching. `EDGES_ID` names this choice: sketches of other edges never merge.
+Edges. A log-ratio is rounded to float16, and its bin is given by the sign, the exponent and the top five of the ten
+fraction bits of that: 32 bins an octave from 2^-14 to 32, one zero bin for anything smaller, one overflow bin a side. A
+bin spans at most 3.2 % of its lower edge, so its middle is within 1.6 % of anything in it (6.1e-5 in the zero bin),
+inside the promised |quantile error| <= max(1e-4, 2 % of |x|). The raw bits, shifted, are the *cell* that a device
+counts in, without searching or clamping; `bins_of_cells` folds cells into bins. Because of the rounding, edges lie half
+a float16 step below the round numbers. `EDGES_ID` names this choice: sketches of other edges never merge.
 
 Merge. Everything is a count or a sum, so merging is addition: over micro-batches, ranks and, for roll-ups, steps. On a
 device the sums live in one float64 vector (float32 stops counting at 2^24).
@@ -16,11 +17,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import lt
 
 import numpy as np
 from numpy.typing import NDArray
 
-EDGES_ID = "log32-v1"
+EDGES_ID = "half32-v1"
 BINS_PER_OCTAVE = 32
 MIN_EXPONENT = -14
 MAX_EXPONENT = 5
@@ -47,7 +49,9 @@ def _positive_edges() -> NDArray[np.float64]:
     """Lower edges of the bins right of the zero bin, ascending; the last is the overflow bin's."""
     octaves = np.exp2(np.arange(MIN_EXPONENT, MAX_EXPONENT, dtype=np.float64))
     fractions = 1.0 + np.arange(BINS_PER_OCTAVE, dtype=np.float64) / BINS_PER_OCTAVE
-    return np.append((octaves[:, None] * fractions).ravel(), 2.0**MAX_EXPONENT)
+    rounds_up_from = np.append((octaves[:, None] * fractions).ravel(), 2.0**MAX_EXPONENT)
+    below = np.nextafter(rounds_up_from.astype(np.float16), np.float16(0))
+    return (rounds_up_from + below) / 2
 
 
 _EDGES = _positive_edges()
@@ -68,12 +72,38 @@ MIDDLES: NDArray[np.float64] = _middles()
 """[BINS] the value that stands for a bin, nats; an overflow bin stands for its finite edge."""
 
 
-def bin_index(log_ratio: NDArray[np.float32]) -> NDArray[np.int32]:
-    """Bin of each finite float32 log-ratio; same shape. The reference for every device version."""
-    bits = np.ascontiguousarray(log_ratio, dtype=np.float32).view(np.int32)
-    first = (MIN_EXPONENT + 127) * BINS_PER_OCTAVE - 1
-    distance = np.clip(((bits & 0x7FFFFFFF) >> 18) - first, 0, SIDE_BINS)
-    return np.where(bits < 0, ZERO_BIN - distance, ZERO_BIN + distance).astype(np.int32)
+CELL_SHIFT = 5
+"""Fraction bits of float16 that a cell drops."""
+CELLS = 1 << (16 - CELL_SHIFT)
+"""Cells of one advantage sign: first the negative log-ratios, then the others, each by ascending magnitude."""
+_SIDE_CELLS = CELLS // 2
+_ZERO_CELLS = BINS_PER_OCTAVE
+"""Cells of one side that belong to the zero bin: the subnormal numbers, which lie below 2^-14."""
+
+
+def cell_of(log_ratio: NDArray[np.float32]) -> NDArray[np.int16]:
+    """Cell of each finite log-ratio; same shape, values in 0..CELLS - 1. The reference for every device version."""
+    half = np.clip(log_ratio, -(2.0**MAX_EXPONENT), 2.0**MAX_EXPONENT).astype(np.float16)
+    return (half.view(np.int16) >> CELL_SHIFT) + np.int16(_SIDE_CELLS)
+
+
+def bins_of_cells(cells: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[BINS] counts by bin from [CELLS] counts by cell."""
+    below, above = cells[:_SIDE_CELLS], cells[_SIDE_CELLS:]
+    first, last = _ZERO_CELLS, _ZERO_CELLS + SIDE_BINS - 1
+    counts = np.empty(BINS)
+    counts[ZERO_BIN] = below[:first].sum() + above[:first].sum()
+    counts[1:ZERO_BIN] = below[first:last][::-1]
+    counts[ZERO_BIN + 1 : -1] = above[first:last]
+    counts[0], counts[-1] = below[last:].sum(), above[last:].sum()
+    return counts
+
+
+def bin_index(log_ratio: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Bin of each finite log-ratio; same shape."""
+    cell = cell_of(log_ratio).astype(np.int64)
+    distance = np.clip(cell % _SIDE_CELLS - (_ZERO_CELLS - 1), 0, SIDE_BINS)
+    return np.where(cell < _SIDE_CELLS, ZERO_BIN - distance, ZERO_BIN + distance)
 
 
 class SketchError(ValueError):
@@ -91,11 +121,11 @@ class SignSketch:
     def __post_init__(self) -> None:
         if len(self.bins) != len(self.counts):
             raise SketchError(f"bins, counts: {len(self.bins)} bins but {len(self.counts)} counts")
-        if any(b <= a for a, b in zip(self.bins, self.bins[1:], strict=False)):
+        if not all(map(lt, self.bins, self.bins[1:])):
             raise SketchError("bins: must ascend without repeats")
         if self.bins and not (self.bins[0] >= 0 and self.bins[-1] < BINS):
             raise SketchError(f"bins: {self.bins[0]}..{self.bins[-1]} is outside 0..{BINS - 1}")
-        if any(count < 1 for count in self.counts):
+        if self.counts and min(self.counts) < 1:
             raise SketchError("counts: every occupied bin holds at least one token")
         if len(self.sums) != len(SUMS):
             raise SketchError(f"sums: {len(self.sums)} values but {len(SUMS)} names ({', '.join(SUMS)})")

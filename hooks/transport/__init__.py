@@ -1,0 +1,1 @@
+"""Ways from a training process to an agent, by the scheme of a URL."""

@@ -1,0 +1,116 @@
+"""The same sums as `trimtab.hooks.accumulate.measure`, on the device where the tensors are, without waiting for it.
+
+No value is read back before the step's vector, so there is no branch on data: what is not finite is set to 0 and counts
+by a weight of 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from trimtab.hooks.accumulate import Drained
+from trimtab.hooks.controls import RatioReference
+from trimtab.hooks.layout import SIZE, SKETCHES, TENSORS, log_ratios, parts
+from trimtab.hooks.records import TokenBatch
+from trimtab.hooks.sketch import CELL_SHIFT, CELLS, MAX_EXPONENT, MAX_LOG_RATIO
+
+
+class DeviceSums:
+    """One vector on one device."""
+
+    def __init__(self) -> None:
+        self._vector: torch.Tensor | None = None
+
+    @torch.no_grad()
+    def add(self, batch: TokenBatch, reference: RatioReference) -> None:
+        """Add one batch; all its tensors are brought to the device of `train_logprobs`."""
+        device = batch.train_logprobs.device
+        if self._vector is None:
+            self._vector = torch.zeros(SIZE, dtype=torch.float64, device=device)
+        part: dict[str, Any] = parts(self._vector)  # type: ignore[arg-type]
+        shape = batch.train_logprobs.shape
+        mask = torch.as_tensor(batch.loss_mask, device=device)
+        if mask.shape != shape:
+            raise ValueError(f"loss_mask: shape {tuple(mask.shape)} does not fit train_logprobs' {tuple(shape)}")
+        live = mask.detach() != 0
+        raw = {
+            name: _plane(name, getattr(batch, name), shape, device)
+            for name in TENSORS
+            if getattr(batch, name) is not None
+        }
+        finite, values = {}, {}
+        for name, value in raw.items():
+            ok = torch.isfinite(value)
+            finite[name] = ok
+            values[name] = torch.where(ok, value, 0.0)
+            kinds = [value.isnan() & live, (value == torch.inf) & live, (value == -torch.inf) & live, ~ok & ~live]
+            part["nonfinite"][TENSORS.index(name)] += torch.stack([kind.sum() for kind in kinds])
+        advantages = values["advantages"]
+        counted = live & finite["advantages"]
+        signs = torch.stack([advantages < 0, advantages == 0, advantages > 0]).flatten(1).double()
+        base = (advantages.sign().to(torch.int64) + 1) * CELLS
+        for sketch, (numerator, denominator) in log_ratios(batch, reference).items():
+            i = SKETCHES.index(sketch)
+            usable = counted & finite[numerator] & finite[denominator]
+            log_ratio = torch.where(usable, values[numerator] - values[denominator], 0.0)
+            half = log_ratio.clamp(-(2.0**MAX_EXPONENT), 2.0**MAX_EXPONENT).half()
+            cell = (half.view(torch.int16) >> CELL_SHIFT).to(torch.int64) + CELLS // 2 + base
+            part["counts"][i].view(-1).scatter_add_(
+                0, cell.flatten(), torch.ones_like(cell.flatten(), dtype=torch.float64)
+            )
+            x = log_ratio.double().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+            e = torch.expm1(x)
+            n = usable.double()
+            ratio = (e + 1) * n
+            rows = torch.stack([n, x, x * x, ratio, ratio * ratio, e - x]).flatten(1)
+            part["sums"][i] += signs @ rows.T
+        n = counted.double()
+        entropy_n, entropy = torch.zeros_like(n), torch.zeros_like(n)
+        if "entropy" in values:
+            entropy_n = (counted & finite["entropy"]).double()
+            entropy = values["entropy"].double() * entropy_n
+        rows = torch.stack([n, advantages.double().abs() * n, entropy_n, entropy, entropy * entropy]).flatten(1)
+        part["totals"] += signs @ rows.T
+        for sketch in log_ratios(batch, reference):
+            part["observed"][SKETCHES.index(sketch)] += 1
+
+    def drain(self) -> Drained:
+        """Start the copy to the host and zero the vector."""
+        vector = self._vector
+        if vector is None:
+            return Drained(lambda: True, lambda: np.zeros(SIZE))
+        if vector.device.type == "cpu":
+            self._vector = None
+            return Drained(lambda: True, lambda: _numpy(vector))
+        pinned = torch.empty(SIZE, dtype=torch.float64, pin_memory=True)
+        pinned.copy_(vector, non_blocking=True)
+        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        copied.record()
+        vector.zero_()
+
+        def read() -> NDArray[np.float64]:
+            copied.synchronize()
+            return _numpy(pinned)
+
+        return Drained(copied.query, read)
+
+
+def _numpy(vector: torch.Tensor) -> NDArray[np.float64]:
+    array: NDArray[np.float64] = vector.numpy()
+    return array
+
+
+def _plane(name: str, value: Any, shape: torch.Size, device: torch.device) -> torch.Tensor:
+    tensor = torch.as_tensor(value).detach().to(device=device, dtype=torch.float32, non_blocking=True)
+    if name == "advantages":
+        if tensor.ndim == 1 and len(shape) == 2:
+            tensor = tensor[:, None]
+        if tensor.ndim == len(shape) and tensor.shape[:1] == shape[:1] and tensor.shape[1:] in (shape[1:], (1,)):
+            return tensor.expand(shape)
+    elif tensor.shape == shape:
+        return tensor
+    raise ValueError(f"{name}: shape {tuple(tensor.shape)} does not fit train_logprobs' {tuple(shape)}")

@@ -1,0 +1,32 @@
+"""What an emitter needs of a transport."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from trimtab.hooks.records import Command, StepSummary
+
+
+class Transport(Protocol):
+    """Carries summaries to an agent and its newest command back.
+
+    `send` returns at once and never waits for a network. Nothing here raises for what an agent or a disk does; what is
+    lost is counted.
+    """
+
+    @property
+    def dropped(self) -> int:
+        """Summaries lost so far."""
+        ...
+
+    def send(self, summary: StepSummary) -> None:
+        """Take one summary."""
+        ...
+
+    def command(self) -> Command | None:
+        """The newest command received, or None before the first."""
+        ...
+
+    def close(self, timeout: float) -> None:
+        """Deliver what is pending, for at most `timeout` seconds, and let go of every resource."""
+        ...

@@ -1,0 +1,36 @@
+"""A transport that stays inside the process: for tests, notebooks, and agents called in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trimtab.hooks.records import Command, StepSummary
+
+
+class MemoryTransport:
+    """Keeps every summary in `sent`; the command is whatever was set last, by hand or by `handler`."""
+
+    def __init__(self, handler: Callable[[StepSummary], Command | None] | None = None) -> None:
+        self.sent: list[StepSummary] = []
+        self.dropped = 0
+        self.handler = handler
+        self._command: Command | None = None
+
+    def send(self, summary: StepSummary) -> None:
+        """Keep the summary, and let the handler answer it."""
+        self.sent.append(summary)
+        if self.handler is not None:
+            answer = self.handler(summary)
+            if answer is not None:
+                self.set_command(answer)
+
+    def set_command(self, command: Command) -> None:
+        """Publish a command, as an agent would."""
+        self._command = command
+
+    def command(self) -> Command | None:
+        """The command published last."""
+        return self._command
+
+    def close(self, timeout: float) -> None:
+        """Nothing to let go of."""
