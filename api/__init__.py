@@ -1,0 +1,1 @@
+"""The service around the agent: HTTP, metrics, command line, dashboard."""

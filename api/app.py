@@ -1,0 +1,52 @@
+"""The web application: a guard, one error shape, and one router a concept."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.staticfiles import StaticFiles
+
+from trimtab.api import problem
+from trimtab.api.guard import Guard
+from trimtab.api.metrics import Metrics
+from trimtab.api.routes import (
+    controls,
+    dashboard,
+    events,
+    health,
+    incidents,
+    jobs,
+    mode,
+    probes,
+    proposals,
+    signals,
+    summaries,
+)
+from trimtab.api.service import Service
+
+DESCRIPTION = """Watches the training runs that report to it and, as far as a job's mode allows, changes its controls.
+
+Numbers that are not finite are the strings "NaN", "Infinity" and "-Infinity"; null means *not observed*.
+Every error is `{"errors": [{"field", "value", "message"}]}`."""
+STATIC = Path(__file__).resolve().parent / "static"
+
+
+def create_app(service: Service) -> FastAPI:
+    """The application on a service whose store is migrated."""
+    app = FastAPI(
+        title="trimtab",
+        version=version("trimtab"),
+        description=DESCRIPTION,
+        docs_url=None,  # both pages load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.service = service
+    app.state.metrics = Metrics(service)
+    for router in (summaries, jobs, signals, health, incidents, events, controls, mode, proposals, probes, dashboard):
+        app.include_router(router.router)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.add_middleware(Guard)
+    problem.install(app)
+    return app

@@ -1,0 +1,59 @@
+"""The `trimtab` command. Every command is imported when it is asked for, so `trimtab serve` never loads the trainer."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from trimtab.api.cli.errors import USER_ERRORS
+
+COMMANDS = {
+    "demo": "trimtab.api.cli.demo",
+    "train": "trimtab.api.cli.train",
+    "serve": "trimtab.api.cli.serve",
+    "status": "trimtab.api.cli.status",
+    "replay": "trimtab.api.cli.replay",
+    "export": "trimtab.api.cli.export",
+    "bench": "trimtab.api.cli.bench",
+}
+"""Module of each command; it holds a function, or a `typer.Typer` group, of the command's name."""
+
+
+class _Commands(TyperGroup):
+    """Commands that are loaded when they are looked up."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """Names, in the order in which a newcomer needs them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """The command of that name, or None."""
+        if cmd_name not in COMMANDS:
+            return None
+        found: Any = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+        if not isinstance(found, typer.Typer):
+            single = typer.Typer(add_completion=False)
+            single.command(cmd_name)(found)
+            found = single
+        return typer.main.get_command(found)
+
+
+app = typer.Typer(cls=_Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def trimtab() -> None:
+    """Watch GRPO training in low precision, and steer it while it runs."""
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user's ends in one line and exit status 1."""
+    try:
+        app(prog_name="trimtab")
+    except USER_ERRORS as error:
+        Console(stderr=True, soft_wrap=True).print(f"error: {error}", style="red", markup=False, highlight=False)
+        raise SystemExit(1) from None

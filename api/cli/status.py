@@ -1,0 +1,89 @@
+"""`trimtab status`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from trimtab.agent.state import State
+from trimtab.api.client import DEFAULT_URL, Client
+from trimtab.api.health_view import HealthView, JobView
+from trimtab.api.routes.jobs import Jobs
+from trimtab.hooks.controls import ControlValue
+
+STYLE = {
+    State.OK: "green",
+    State.WARN: "yellow",
+    State.CRITICAL: "bold red",
+    State.INCONCLUSIVE: "dim",
+    State.NOT_OBSERVED: "dim",
+}
+
+
+def status(
+    job: Annotated[str | None, typer.Argument(help="Name of the job; all of them when it is missing.")] = None,
+    url: Annotated[str, typer.Option(envvar="TRIMTAB_URL", help="Where the agent serves.")] = DEFAULT_URL,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what the API answers.")] = False,
+) -> None:
+    """Show how the jobs are, or everything about one."""
+    console = Console()
+    with Client(url) as client:
+        if job is None:
+            jobs = client.jobs()
+            if as_json:
+                print(Jobs(jobs=jobs).model_dump_json())
+            else:
+                _show_jobs(console, jobs)
+            return
+        health = client.health(job)
+    if as_json:
+        print(health.model_dump_json())
+    else:
+        _show_health(console, health)
+
+
+def _show_jobs(console: Console, jobs: list[JobView]) -> None:
+    if not jobs:
+        console.print("no job has reported yet")
+        return
+    table = Table("job", "state", "mode", "attempt", "step", "firing", box=None, header_style="dim")
+    for one in jobs:
+        step = "-" if one.step is None else str(one.step)
+        attempt = "-" if one.attempt is None else str(one.attempt)
+        table.add_row(one.name, _styled(one.state), one.mode.value, attempt, step, str(one.firing))
+    console.print(table)
+
+
+def _show_health(console: Console, health: HealthView) -> None:
+    line, controls = health.job, health.controls
+    at = "no summary yet" if line.step is None else f"attempt {line.attempt}, step {line.step}"
+    console.print(f"[bold]{line.name}[/bold]  {_styled(line.state)}  mode {line.mode.value}  {at}")
+    verdicts = Table("detector", "state", "what was seen", box=None, header_style="dim")
+    for verdict in health.verdicts:
+        verdicts.add_row(verdict.detector, _styled(verdict.state), verdict.message)
+    console.print(verdicts)
+    for incident in health.incidents:
+        console.print(
+            f"{incident.phase.value} since step {incident.since_step}: {incident.detector}: {incident.message}",
+            markup=False,
+        )
+    for proposal in health.proposals:
+        console.print(f"proposal {proposal.id}: {_written(proposal.overrides)}: {proposal.reason}", markup=False)
+    wanted = _written(controls.overrides) or "nothing"
+    in_effect = "in effect" if controls.in_sync or not controls.overrides else "not in effect yet"
+    console.print(f"overrides, generation {controls.generation}: {wanted} ({in_effect})", markup=False)
+    for refusal in controls.refusals:
+        console.print(f"refused by the trainer: {refusal}", markup=False)
+    if health.quarantined or health.dropped:
+        console.print(f"{health.quarantined} summaries in quarantine, {health.dropped} lost by the trainer's process")
+
+
+def _styled(state: State) -> str:
+    return f"[{STYLE[state]}]{state.value}[/]"
+
+
+def _written(overrides: dict[str, ControlValue]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in overrides.items())

@@ -1,0 +1,84 @@
+"""Every control of a job as a person sees it: in effect, wanted, possible."""
+
+from __future__ import annotations
+
+import math
+
+from pydantic import Field
+
+from trimtab.agent.run_state import RunState
+from trimtab.api.views import View
+from trimtab.hooks.controls import CHOICES, CONTROL_NAMES, NUMERIC_BOUNDS, Capabilities, ControlValue, Liveness
+
+
+class ControlView(View):
+    """One control."""
+
+    name: str
+    applied: ControlValue | None = Field(description="In effect in the newest step; null before the first summary.")
+    desired: ControlValue | None = Field(description="The override that is wanted; null leaves it to the run.")
+    by_person: bool = Field(description="A person set the override; the agent leaves it alone.")
+    liveness: Liveness = Field(description="When a change takes effect in this trainer.")
+    low: float | None = Field(description="Least value, for a number.")
+    high: float | None = Field(description="Greatest value, for a number; null when there is none.")
+    choices: list[ControlValue] = Field(description="The values it can take, for anything but a number.")
+
+
+class ControlsView(View):
+    """The level that the agent publishes, and what the trainer says about it."""
+
+    job: str
+    generation: int = Field(
+        description="Of the overrides that are wanted; give it as `base_generation` to change them."
+    )
+    applied_generation: int | None = Field(description="Of the overrides in effect in the newest step.")
+    in_sync: bool = Field(description="What is wanted is in effect.")
+    overrides: dict[str, ControlValue] = Field(description="What is wanted; everything else is the run's own business.")
+    reason: str = Field(description="Of the last change.")
+    issuer: str = Field(description="Of the last change.")
+    refusals: list[str] = Field(description="Why the trainer did not apply an override, one line each.")
+    controls: list[ControlView]
+
+
+def controls_view(state: RunState) -> ControlsView:
+    """The controls of a job in this state."""
+    reported = state.reported
+    wanted = state.overrides
+    capabilities = reported.capabilities if reported else Capabilities(controls={})
+    applied_generation = reported.generation if reported else None
+    return ControlsView(
+        job=state.job,
+        generation=state.generation,
+        applied_generation=applied_generation,
+        in_sync=applied_generation == state.generation
+        and reported is not None
+        and all(getattr(reported.applied, name) == value for name, value in wanted.items()),
+        overrides=wanted,
+        reason=state.reason,
+        issuer=state.issuer,
+        refusals=list(reported.refusals) if reported else [],
+        controls=[
+            ControlView(
+                name=name,
+                applied=getattr(reported.applied, name) if reported else None,
+                desired=wanted.get(name),
+                by_person=name in state.person_overrides,
+                liveness=capabilities.controls.get(name, Liveness.ABSENT),
+                low=NUMERIC_BOUNDS[name].low if name in NUMERIC_BOUNDS else None,
+                high=_finite(NUMERIC_BOUNDS[name].high) if name in NUMERIC_BOUNDS else None,
+                choices=_choices(name, capabilities),
+            )
+            for name in CONTROL_NAMES
+        ],
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _choices(name: str, capabilities: Capabilities) -> list[ControlValue]:
+    formats = {"sampler_format": capabilities.sampler_formats, "train_format": capabilities.train_formats}
+    if name == "centering":
+        return [False, True]
+    return list(CHOICES.get(name, formats.get(name, ())))

@@ -1,0 +1,84 @@
+"""A job's health in one answer."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from trimtab.agent.run_state import RunState
+from trimtab.agent.state import Incident, Mode, Phase, Proposal, State, Verdict
+from trimtab.api.controls_view import ControlsView, controls_view
+from trimtab.api.service import Service
+from trimtab.api.views import View
+
+WORST_FIRST = (State.CRITICAL, State.WARN, State.INCONCLUSIVE, State.OK, State.NOT_OBSERVED)
+
+
+class JobView(View):
+    """One line about a job."""
+
+    name: str
+    created_at: float = Field(description="Unix seconds.")
+    rows: int = Field(description="Rows in the ledger.")
+    mode: Mode
+    state: State = Field(description="The worst verdict; `not_observed` when no detector has what it needs.")
+    firing: int = Field(description="Incidents that are firing.")
+    attempt: int | None = Field(description="The newest attempt; null before the first summary.")
+    step: int | None = Field(description="The newest step of that attempt.")
+    last_received_at: float | None = Field(description="Unix seconds; when the last summary came.")
+
+
+class HealthView(View):
+    """Everything that is the matter with a job, or nothing."""
+
+    job: JobView
+    verdicts: list[Verdict]
+    incidents: list[Incident] = Field(description="Those that are pending or firing.")
+    proposals: list[Proposal] = Field(description="Changes that wait for a person, or stand as advice.")
+    controls: ControlsView
+    quarantined: int = Field(description="Summaries refused because another one held their key.")
+    dropped: int = Field(description="Summaries that the trainer's process has lost so far.")
+
+
+def overall(state: RunState) -> State:
+    """The worst verdict of the newest step, or that of an incident that is still firing, whichever is worse.
+
+    Verdicts that saw nothing count least: OK beside NOT_OBSERVED is OK, and the chips show what was not seen.
+    """
+    found = {verdict.state for verdict in state.verdicts.values()}
+    found |= {incident.severity for incident in state.incidents.values() if incident.phase is Phase.FIRING}
+    return next((candidate for candidate in WORST_FIRST if candidate in found), State.NOT_OBSERVED)
+
+
+def job_view(service: Service, name: str) -> JobView:
+    """One line about a job. Raises `UnknownJobError`."""
+    return _line(service, name, service.state(name))
+
+
+def health_view(service: Service, name: str) -> HealthView:
+    """The health of a job. Raises `UnknownJobError`."""
+    state = service.state(name)
+    return HealthView(
+        job=_line(service, name, state),
+        verdicts=list(state.verdicts.values()),
+        incidents=[incident for incident in state.incidents.values() if incident.phase is not Phase.RESOLVED],
+        proposals=list(state.proposals),
+        controls=controls_view(state),
+        quarantined=service.store.quarantined(name),
+        dropped=service.dropped(name),
+    )
+
+
+def _line(service: Service, name: str, state: RunState) -> JobView:
+    job = service.store.job(name)
+    latest = service.store.latest_summary(name)
+    return JobView(
+        name=name,
+        created_at=job.created_at,
+        rows=job.rows,
+        mode=state.mode,
+        state=overall(state),
+        firing=sum(incident.phase is Phase.FIRING for incident in state.incidents.values()),
+        attempt=None if latest is None else state.attempt,
+        step=None if latest is None else state.last_step,
+        last_received_at=None if latest is None else latest.received_at,
+    )

@@ -1,0 +1,48 @@
+"""The agent inside the training process: no server, no thread, the same store.
+
+For tests, notebooks and single-machine runs. Every summary is stored and judged before `send` returns, so a run is
+deterministic; the price is that the trainer waits for the disk. A running `trimtab serve` may show the same file
+meanwhile.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from trimtab.api.service import Service
+from trimtab.hooks.records import Command, StepSummary
+from trimtab.storage.engine import StorageError
+from trimtab.storage.store import ConflictError
+
+
+class LocalTransport:
+    """A transport of `trimtab.hooks.transport.base` onto an embedded service.
+
+    What the store refuses is counted in `dropped` and never raised into the training loop.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Open, or make, the SQLite file. Raises `StorageError`: a wrong path is told before step 0."""
+        self.service = Service.open(path)
+        self.dropped = 0
+        self._command: Command | None = None
+
+    def send(self, summary: StepSummary) -> None:
+        """Store and judge the summary; its command is there when this returns."""
+        try:
+            command = self.service.ingest(summary).command
+        except (SQLAlchemyError, StorageError, ConflictError, ValueError):
+            self.dropped += 1
+            return
+        if command is not None:
+            self._command = command
+
+    def command(self) -> Command | None:
+        """The newest command, or None before the first."""
+        return self._command
+
+    def close(self, timeout: float) -> None:  # noqa: ARG002 - the protocol's
+        """Let go of the file; nothing is pending."""
+        self.service.store.close()

@@ -1,0 +1,156 @@
+"""The one shape of every error: `{"errors": [{"field", "value", "message"}]}`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy.exc import DBAPIError
+from starlette.exceptions import HTTPException
+
+from trimtab.agent.operator import OperatorError
+from trimtab.hooks.controls import ControlError
+from trimtab.hooks.records import RecordError
+from trimtab.storage.queries import UnknownJobError
+from trimtab.storage.store import ConfigFixedError, ConflictError
+
+MAX_SHOWN = 200
+_FIELD_PREFIX = re.compile(r"(?:Value error, )?([\w.]+(?:, [\w.]+)*): ")
+_log = logging.getLogger("trimtab.api")
+
+
+class Problem(BaseModel):
+    """One thing that is wrong with a request."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+
+    field: str = Field(description="Path of the offending field, dots between the parts.", examples=["scalars.loss"])
+    value: Any = Field(description="What stood there, shortened; null where it was missing.", examples=["many"])
+    message: str = Field(description="What is wrong and what to do.", examples=["should be a valid number"])
+
+
+class Problems(BaseModel):
+    """Everything that is wrong with a request."""
+
+    errors: list[Problem]
+
+
+class ApiError(Exception):
+    """A refusal with a status and one problem."""
+
+    def __init__(self, status: HTTPStatus, field: str, message: str, value: Any = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.problem = Problem(field=field, value=shown(value), message=message)
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    HTTPStatus.NOT_FOUND: {"model": Problems, "description": "There is no such job."},
+    HTTPStatus.UNPROCESSABLE_ENTITY: {"model": Problems, "description": "A field is malformed; the errors name it."},
+}
+"""For the `responses` of a route."""
+CONFLICT: dict[int | str, dict[str, Any]] = {
+    HTTPStatus.CONFLICT: {"model": Problems, "description": "The request contradicts what is stored."}
+}
+
+
+def shown(value: Any) -> Any:
+    """`value` as it may stand in an error: plain JSON without NaN, and short."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)
+    text = value if isinstance(value, str) else json.dumps(value, default=repr)
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
+
+
+def named(message: str, location: Sequence[str | int] = (), value: Any = None) -> Problem:
+    """A problem out of one of our own messages, which begin with the name of their field, inside `location`."""
+    parts = [str(part) for part in location]
+    if match := _FIELD_PREFIX.match(message):
+        parts.append(match.group(1))
+        message = message[match.end() :]
+        for part in match.group(1).split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+    return Problem(field=".".join(parts), value=shown(value), message=message)
+
+
+def answer(status: int, problems: Sequence[Problem]) -> JSONResponse:
+    """The reply that carries the problems."""
+    return JSONResponse(Problems(errors=list(problems)).model_dump(mode="json"), status_code=status)
+
+
+def install(app: FastAPI) -> None:
+    """Make every failure of the app answer in the one shape."""
+
+    def invalid(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, [_from_validation(detail) for detail in error.errors()])
+
+    def refused(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, ApiError)
+        return answer(error.status, [error.problem])
+
+    def http(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        return answer(error.status_code, [Problem(field="", value=None, message=str(error.detail))])
+
+    def unknown_job(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, UnknownJobError)
+        return answer(HTTPStatus.NOT_FOUND, [Problem(field="job", value=error.job, message=str(error))])
+
+    def conflict(_: Request, error: Exception) -> JSONResponse:
+        field = "config" if isinstance(error, ConfigFixedError) else "attempt, step, rank"
+        return answer(HTTPStatus.CONFLICT, [Problem(field=field, value=None, message=str(error))])
+
+    def own_rule(_: Request, error: Exception) -> JSONResponse:
+        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, [named(str(error))])
+
+    def unfit(_: Request, error: Exception) -> JSONResponse:
+        return answer(HTTPStatus.CONFLICT, [named(str(error))])
+
+    def database(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, DBAPIError)
+        _log.error("the database refused: %s", error.orig)
+        message = f"the database does not answer ({error.orig}); send it again later"
+        return answer(HTTPStatus.SERVICE_UNAVAILABLE, [Problem(field="", value=None, message=message)])
+
+    def broken(_: Request, error: Exception) -> JSONResponse:
+        message = f"internal error ({type(error).__name__}); the service's log has the details"
+        return answer(HTTPStatus.INTERNAL_SERVER_ERROR, [Problem(field="", value=None, message=message)])
+
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(ApiError, refused)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(UnknownJobError, unknown_job)
+    app.add_exception_handler(ConflictError, conflict)
+    app.add_exception_handler(ConfigFixedError, conflict)
+    app.add_exception_handler(ControlError, own_rule)
+    app.add_exception_handler(RecordError, own_rule)
+    app.add_exception_handler(OperatorError, unfit)
+    app.add_exception_handler(DBAPIError, database)
+    app.add_exception_handler(Exception, broken)
+
+
+def _from_validation(detail: Any) -> Problem:
+    location: list[str | int] = list(detail["loc"])
+    if detail["type"] == "json_invalid":
+        reason = detail.get("ctx", {}).get("error", detail["msg"])
+        return Problem(field="body", value=None, message=f"not JSON: {reason} at character {location[-1]}")
+    if len(location) > 1 and location[0] in ("body", "query", "path"):
+        location = location[1:]
+    elif location == ["body"] and detail["type"] == "value_error":
+        location = []
+    if detail["type"] == "value_error":
+        return named(detail["msg"], location, detail["input"])
+    value = None if detail["type"] == "missing" else shown(detail["input"])
+    message: str = detail["msg"]
+    return Problem(field=".".join(map(str, location)), value=value, message=message.removeprefix("Input ").strip())

@@ -1,0 +1,1 @@
+"""One file a concept; each has a `router`."""

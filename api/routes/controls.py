@@ -1,0 +1,64 @@
+"""Controls: what is wanted of a job, what is in effect, and a person's way to change it."""
+
+from __future__ import annotations
+
+import math
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter
+from fastapi import Body as BodyParameter
+from pydantic import Field
+
+from trimtab.agent.state import OperatorAction, OperatorVerb
+from trimtab.api.controls_view import ControlsView, controls_view
+from trimtab.api.problem import CONFLICT, ERRORS, ApiError, named
+from trimtab.api.routes.common import OPERATOR, Issuer, JobName, Reason, ServiceOf
+from trimtab.api.views import Body
+from trimtab.hooks.controls import ControlError, ControlValue
+
+router = APIRouter(tags=["controls"])
+
+EXAMPLE = {"overrides": {"centering": True, "clip_low": None}, "reason": "trying score centering", "base_generation": 3}
+
+
+class Patch(Body):
+    """A change of the overrides."""
+
+    overrides: dict[str, ControlValue | None] = Field(
+        min_length=1, description="By control: the value to set, or null to leave it to the run again."
+    )
+    reason: Reason
+    issuer: Issuer = OPERATOR
+    base_generation: int | None = Field(
+        default=None, ge=0, description="Generation that the change was worked out against; another one gets 409."
+    )
+
+
+@router.get("/v1/jobs/{job}/controls", responses=ERRORS, summary="Wanted and in effect")
+def controls(job: JobName, service: ServiceOf) -> ControlsView:
+    """`in_sync` is false from a change until the trainer reports it."""
+    return controls_view(service.state(job))
+
+
+@router.patch("/v1/jobs/{job}/controls", responses={**ERRORS, **CONFLICT}, summary="Change controls by hand")
+def patch(
+    job: JobName, change: Annotated[Patch, BodyParameter(examples=[EXAMPLE])], service: ServiceOf
+) -> ControlsView:
+    """Works in every mode: a person may toggle what the agent can. The agent never overrides what a person set."""
+    for name, value in change.overrides.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, f"overrides.{name}", "give a finite number", value)
+    action = OperatorAction(
+        job=job,
+        verb=OperatorVerb.PATCH_CONTROLS,
+        issuer=change.issuer,
+        reason=change.reason,
+        overrides=change.overrides,
+    )
+    try:
+        outcome = service.operate(action, base_generation=change.base_generation)
+    except ControlError as error:
+        problem = named(str(error), ["overrides"], change.overrides)
+        raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, problem.field, problem.message, problem.value) from error
+    return controls_view(outcome.state)

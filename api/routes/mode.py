@@ -1,0 +1,51 @@
+"""Mode: how far the agent may go with a job."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from fastapi import Body as BodyParameter
+
+from trimtab.agent.state import Mode, OperatorAction, OperatorVerb
+from trimtab.api.problem import ERRORS
+from trimtab.api.routes.common import OPERATOR, Issuer, JobName, Reason, ServiceOf
+from trimtab.api.views import Body, View
+
+router = APIRouter(tags=["mode"])
+
+
+class ModeView(View):
+    """The mode of one job."""
+
+    job: str
+    mode: Mode
+
+
+class ModeChange(Body):
+    """Another mode."""
+
+    mode: Mode
+    reason: Reason
+    issuer: Issuer = OPERATOR
+
+
+@router.get("/v1/jobs/{job}/mode", responses=ERRORS, summary="How far may the agent go?")
+def mode(job: JobName, service: ServiceOf) -> ModeView:
+    """`observe`, `advise`, `approve` or `auto`."""
+    return ModeView(job=job, mode=service.state(job).mode)
+
+
+@router.put("/v1/jobs/{job}/mode", responses=ERRORS, summary="Let the agent go further, or less far")
+def set_mode(
+    job: JobName,
+    change: Annotated[ModeChange, BodyParameter(examples=[{"mode": "auto", "reason": "watched it for a week"}])],
+    service: ServiceOf,
+) -> ModeView:
+    """Setting the mode that it is in already changes nothing and leaves no trace."""
+    if service.state(job).mode is not change.mode:
+        action = OperatorAction(
+            job=job, verb=OperatorVerb.SET_MODE, issuer=change.issuer, reason=change.reason, mode=change.mode
+        )
+        return ModeView(job=job, mode=service.operate(action).state.mode)
+    return ModeView(job=job, mode=change.mode)

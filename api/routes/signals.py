@@ -1,0 +1,72 @@
+"""Signals over the steps of a run, for charts."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from trimtab.api.problem import ERRORS
+from trimtab.api.routes.common import JobName, ServiceOf
+from trimtab.api.thin import thinned
+from trimtab.api.views import View
+from trimtab.storage.values import SignalSeries, ValueKind
+
+router = APIRouter(tags=["signals"])
+
+MAX_POINTS = 5000
+
+
+class Series(View):
+    """One signal: three columns of equal length, steps ascending."""
+
+    name: str
+    steps: list[int]
+    values: list[float | None]
+    """Null where the value is not finite; `kinds` says what it is."""
+    kinds: list[ValueKind]
+
+
+class Signals(View):
+    """Series of one attempt, and what else there is to ask for."""
+
+    job: str
+    attempt: int | None
+    """Null before the first summary."""
+    attempts: list[int]
+    names: list[str]
+    """Every signal of the job."""
+    series: list[Series]
+
+
+@router.get("/v1/jobs/{job}/signals", responses=ERRORS, summary="Signals over time")
+def signals(
+    job: JobName,
+    service: ServiceOf,
+    name: Annotated[list[str] | None, Query(description="Repeat for several; all when it is missing.")] = None,
+    attempt: Annotated[int | None, Query(ge=0, description="The newest when it is missing.")] = None,
+    points: Annotated[
+        int,
+        Query(ge=5, le=MAX_POINTS, description="At most so many per signal; extremes and non-finite values are kept."),
+    ] = 500,
+) -> Signals:
+    """A step that a signal was not observed at is missing from its columns."""
+    store = service.store
+    attempts, names = store.attempts(job), store.signal_names(job)
+    if attempt is None and attempts:
+        attempt = attempts[-1]
+    found = [] if attempt is None else store.signals(job, name if name is not None else names, attempt)
+    series = [_thin(one, points) for one in found]
+    return Signals(job=job, attempt=attempt, attempts=attempts, names=names, series=series)
+
+
+def _thin(series: SignalSeries, points: int) -> Series:
+    kept = thinned(series.values, points)
+    values = [series.values[i] for i in kept]
+    return Series(
+        name=series.name,
+        steps=[series.steps[i] for i in kept],
+        values=[value if math.isfinite(value) else None for value in values],
+        kinds=[ValueKind.of(value) for value in values],
+    )
