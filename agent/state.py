@@ -62,6 +62,8 @@ class EventKind(StrEnum):
     APPROVED = "approved"
     REJECTED = "rejected"
     REFUSED = "refused"
+    WITHDRAWN = "withdrawn"
+    """A proposal lost its ground: its incident ended, or the controls changed under it."""
     CONTROLS_CHANGED = "controls_changed"
     CONTROLS_APPLIED = "controls_applied"
     MODE_CHANGED = "mode_changed"
@@ -96,7 +98,13 @@ class Incident:
     """First step of the condition."""
     firing_step: int | None = None
     last_alarm_step: int
-    """Newest step on which the detector alarmed; resolution counts from here."""
+    """Newest step on which the detector alarmed."""
+    alarms: int = 1
+    """Steps in a row on which the detector has alarmed; decides when a pending incident fires."""
+    clean: int = 0
+    """Steps judged OK since the last alarm, those not judged left out; decides when a firing incident resolves."""
+    occurrences: int = 1
+    """How often this fingerprint has fired, so that flapping shows as one incident that keeps coming back."""
     resolved_step: int | None = None
     message: str = ""
     evidence: dict[str, float] = field(default_factory=dict)

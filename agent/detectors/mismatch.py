@@ -1,0 +1,150 @@
+"""Sampler and trainer disagree, and the clipped objective feels it.
+
+Let d = trainer log-prob - sampler log-prob of a sampled token (nats), sd(d) its spread over a step, c+ the share of
+positive-advantage tokens that the upper clip bound silences, and mean5 the mean of the last five steps.
+
+1. Conjunction, CRITICAL: mean5(sd(d)) > 0.2 and mean5(c+) > 0.02. Measured on small GRPO runs in BF16, FP8 and NVFP4:
+   silent on 33 of 34 healthy runs of 110 to 150 steps (the exception is a BF16 run four versions stale), and within 5
+   steps of the cause on 14 of 14 failing ones, 4 to 27 steps before the reward fell to 60 % of its peak. Each leg
+   alone is worse: late in healthy runs sd(d) has single-step spikes of 0.4, and its k3 divergence alone fired on 5 of
+   21 fresh healthy runs.
+2. Blind spot. When the ratio is taken against recomputed log-probs, the clip fraction does not contain d, so the
+   conjunction is silent however large the mismatch: four staleness collapses went unseen that way. There the second
+   leg is harm instead, WARN: mean5(sd(d)) > 0.2 and mean5(reward) below 75 % of its peak, unless score centering or
+   an importance weight already corrects for d. A mismatch that has done no harm yet is named in the message and does
+   not alarm: no limit on d alone separates the recomputed runs that collapse from those that do not.
+3. Offset, CRITICAL at once: |mean(d)| > 2 nats in one step. Rounding noise has a spread, not an offset; a mean that
+   large is a fault of the pipeline (wrong weights, wrong scales, misaligned tokens, another temperature).
+
+After score centering d stays large for good while the run is healthy, so that is not what ends the alarm: c+ falling
+is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import ClassVar
+
+from trimtab.agent.checks import require
+from trimtab.agent.reading import Reading
+from trimtab.agent.state import State, Verdict
+
+RATIO_STD_FLOOR = 1e-6
+"""Spread of the clipped log-ratio below which the ratio is 1 for every token and its clip fraction says nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MismatchSettings:
+    """Limits of the three rules."""
+
+    std_limit: float = 0.2
+    """On mean5(sd(d)), nats."""
+    clip_limit: float = 0.02
+    """On mean5(c+)."""
+    reward_limit: float = 0.75
+    """Share of the peak reward below which a run with recomputed ratios counts as harmed."""
+    offset_limit: float = 2.0
+    """On |mean(d)| of one step, nats."""
+
+    def __post_init__(self) -> None:
+        require(self.std_limit > 0, "detectors.mismatch.std_limit", self.std_limit, "above 0")
+        require(0 < self.clip_limit < 1, "detectors.mismatch.clip_limit", self.clip_limit, "between 0 and 1")
+        require(0 < self.reward_limit < 1, "detectors.mismatch.reward_limit", self.reward_limit, "between 0 and 1")
+        require(self.offset_limit > 0, "detectors.mismatch.offset_limit", self.offset_limit, "above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """Remembers nothing: the windows are the signals' own."""
+
+    SIGNALS: ClassVar[tuple[str, ...]] = (
+        "mismatch_std",
+        "mismatch_mean",
+        "mismatch_kl",
+        "ess",
+        "clip_fraction_positive",
+    )
+
+    def update(self, settings: MismatchSettings, reading: Reading) -> tuple[Mismatch, Verdict]:
+        """See the module."""
+        return self, _judged(settings, reading)
+
+
+def _judged(settings: MismatchSettings, reading: Reading) -> Verdict:
+    offset = reading.value("mismatch_mean")
+    if offset is not None and abs(offset) > settings.offset_limit:
+        return Verdict(
+            detector="mismatch",
+            state=State.CRITICAL,
+            score=abs(offset) / settings.offset_limit,
+            evidence={"mismatch_mean": offset, "offset_limit": settings.offset_limit},
+            message=f"trainer and sampler log-probs differ by {offset:+.2f} nats on average: a fault of the pipeline",
+        )
+    std = reading.mean("mismatch_std")
+    if std is None:
+        return Verdict(
+            detector="mismatch",
+            state=reading.missing("mismatch_std"),
+            message="no sampler log-probs, or fewer steps than one window",
+        )
+    spread = reading.mean("update_std")
+    if spread is not None and max(spread, std) < RATIO_STD_FLOOR:
+        return Verdict(
+            detector="mismatch",
+            state=State.INCONCLUSIVE,
+            evidence={"mismatch_std": std, "update_std": spread},
+            message="every ratio is 1: not informative (on-policy, one pass, one engine)",
+        )
+    clip = reading.mean("clip_fraction_positive")
+    applied = reading.summary.applied
+    uncorrected = not applied.centering and applied.importance == "none"
+    if std > settings.std_limit and clip is not None and clip > settings.clip_limit:
+        return _conjunction(settings, State.CRITICAL, std, clip)
+    if std > settings.std_limit and applied.ratio_reference == "recomputed" and uncorrected:
+        return _blind_spot(settings, reading, std)
+    if clip is None:
+        return Verdict(
+            detector="mismatch",
+            state=reading.missing("update_std"),
+            evidence={"mismatch_std": std},
+            message="too few positive-advantage tokens to see what the clip does",
+        )
+    return _conjunction(settings, State.OK, std, clip)
+
+
+def _conjunction(settings: MismatchSettings, state: State, std: float, clip: float) -> Verdict:
+    return Verdict(
+        detector="mismatch",
+        state=state,
+        score=min(std / settings.std_limit, clip / settings.clip_limit),
+        evidence={
+            "mismatch_std": std,
+            "std_limit": settings.std_limit,
+            "clip_fraction_positive": clip,
+            "clip_limit": settings.clip_limit,
+        },
+        message=f"mismatch std {std:.3f} (limit {settings.std_limit:g}), "
+        f"positive clip fraction {clip:.4f} (limit {settings.clip_limit:g})",
+    )
+
+
+def _blind_spot(settings: MismatchSettings, reading: Reading, std: float) -> Verdict:
+    reward, peak = reading.mean("reward_mean"), reading.peak("reward_mean")
+    evidence = {"mismatch_std": std, "std_limit": settings.std_limit}
+    if reward is None or peak is None or not isfinite(reward):
+        return Verdict(
+            detector="mismatch",
+            state=State.INCONCLUSIVE,
+            evidence=evidence,
+            message=f"mismatch std {std:.3f}, to which recomputed ratios are blind, and no reward to show its harm",
+        )
+    floor = peak - (1 - settings.reward_limit) * abs(peak)
+    return Verdict(
+        detector="mismatch",
+        state=State.WARN if reward < floor else State.OK,
+        score=std / settings.std_limit if reward < floor else 0.0,
+        evidence=evidence | {"reward_mean": reward, "reward_floor": floor},
+        message=f"mismatch std {std:.3f} with recomputed ratios, to which the clip fraction is blind; "
+        f"reward {reward:.3f}, peak {peak:.3f}",
+    )

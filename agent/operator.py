@@ -1,0 +1,128 @@
+"""What a person tells the agent, checked before anything changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trimtab.agent.changes import changed, enacted, event, without
+from trimtab.agent.run_state import Ladder, RunState
+from trimtab.agent.state import Event, EventKind, Mode, OperatorAction, OperatorVerb, Proposal
+from trimtab.hooks.controls import ControlError, check_value
+
+Decision = tuple[RunState, tuple[Event, ...]]
+
+
+class OperatorError(ValueError):
+    """A decision that does not fit the state, such as approving a proposal that is gone. Nothing was changed."""
+
+
+def obeyed(state: RunState, action: OperatorAction) -> Decision:
+    """The state after a person's decision, and its audit rows.
+
+    Raises:
+        ControlError: a control that does not exist, a value that it cannot take, or one that the trainer cannot set
+        live. OperatorError: a decision that does not fit the state.
+    """
+    return {
+        OperatorVerb.PATCH_CONTROLS: _patched,
+        OperatorVerb.SET_MODE: _switched,
+        OperatorVerb.APPROVE: _approved,
+        OperatorVerb.REJECT: _rejected,
+    }[action.verb](state, action)
+
+
+def _patched(state: RunState, action: OperatorAction) -> Decision:
+    if not action.overrides:
+        raise ControlError("overrides: empty; name at least one control, with null to lift its override")
+    wanted = {name: value for name, value in action.overrides.items() if value is not None}
+    lifted = set(action.overrides) - set(wanted)
+    for name, value in wanted.items():
+        check_value(name, value)
+        reason = None if state.reported is None else state.reported.capabilities.refusal(name, value)
+        if reason is not None:
+            raise ControlError(reason)
+    absent = sorted(lifted - set(state.overrides))
+    if absent:
+        raise ControlError(f"{absent[0]}: not overridden, so there is nothing to lift")
+    kept = {name: value for name, value in state.person_overrides.items() if name not in lifted}
+    return changed(
+        state,
+        ladder=_yielded(state.ladder, set(action.overrides), action.issuer),
+        person_overrides=kept | wanted,
+        issuer=action.issuer,
+        reason=action.reason,
+    )
+
+
+def _yielded(ladder: Ladder, controls: set[str], issuer: str) -> Ladder:
+    """The ladder without these controls, which a person took over; a remedy that loses one is out for the episode."""
+    rungs = []
+    refused = dict(ladder.refused)
+    for rung in ladder.rungs:
+        left = {name: value for name, value in rung.overrides.items() if name not in controls}
+        if left != rung.overrides:
+            refused[rung.remedy] = f"{issuer} changed its controls"
+        if left:
+            rungs.append(replace(rung, overrides=left))
+    return replace(ladder, rungs=tuple(rungs), refused=refused)
+
+
+def _switched(state: RunState, action: OperatorAction) -> Decision:
+    if action.mode is None:
+        raise OperatorError(f"mode: missing; give one of {', '.join(Mode)}")
+    row = event(
+        state,
+        EventKind.MODE_CHANGED,
+        action.reason,
+        before=state.mode.value,
+        after=action.mode.value,
+        issuer=action.issuer,
+    )
+    events: tuple[Event, ...] = (row,)
+    for proposal in state.proposals:
+        state, more = without(state, proposal, "the mode changed")
+        events += more
+    return replace(state, mode=action.mode), events
+
+
+def _standing(state: RunState, action: OperatorAction) -> Proposal:
+    for proposal in state.proposals:
+        if proposal.id == action.proposal:
+            if proposal.base_generation != state.generation:
+                raise OperatorError(
+                    f"proposal: {proposal.id} was worked out against generation {proposal.base_generation}, "
+                    f"and the controls are at {state.generation}"
+                )
+            return proposal
+    standing = ", ".join(str(proposal.id) for proposal in state.proposals) or "none"
+    raise OperatorError(f"proposal: {action.proposal} does not stand; standing: {standing}")
+
+
+def _approved(state: RunState, action: OperatorAction) -> Decision:
+    proposal = _standing(state, action)
+    row = event(
+        state,
+        EventKind.APPROVED,
+        action.reason,
+        proposal=proposal.id,
+        remedy=proposal.remedy,
+        issuer=action.issuer,
+    )
+    state, events = enacted(state, proposal, issuer=action.issuer)
+    return state, (row, *events)
+
+
+def _rejected(state: RunState, action: OperatorAction) -> Decision:
+    proposal = _standing(state, action)
+    row = event(
+        state,
+        EventKind.REJECTED,
+        action.reason,
+        proposal=proposal.id,
+        remedy=proposal.remedy,
+        issuer=action.issuer,
+    )
+    rest = tuple(other for other in state.proposals if other.id != proposal.id)
+    reason = f"rejected by {action.issuer}: {action.reason}"
+    ladder = replace(state.ladder, refused=state.ladder.refused | {proposal.remedy: reason}, calm=0)
+    return replace(state, proposals=rest, ladder=ladder), (row,)

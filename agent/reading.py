@@ -1,0 +1,56 @@
+"""What a detector is shown of one step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trimtab.agent.state import State
+from trimtab.agent.tracks import Track
+from trimtab.hooks.records import StepSummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One step, beside what came before it."""
+
+    summary: StepSummary
+    tracks: Mapping[str, Track]
+    """By signal; windows include this step, baselines do not."""
+    window: int
+    """Steps in a window mean."""
+
+    def value(self, name: str) -> float | None:
+        """This step's value of a signal; None when it has none."""
+        track = self.tracks.get(name)
+        return None if track is None or track.age or not track.recent else track.recent[-1]
+
+    def mean(self, name: str, *, max_age: int | None = None) -> float | None:
+        """Mean of the latest full window of a signal; None while it fills, or when it was last seen over `max_age`
+        steps ago.
+
+        `max_age` defaults to one window. The mean is not finite when a value in the window is not.
+        """
+        track = self.tracks.get(name)
+        limit = self.window if max_age is None else max_age
+        if track is None or len(track.recent) < self.window or track.age > limit:
+            return None
+        return sum(track.recent) / len(track.recent)
+
+    def peak(self, name: str) -> float | None:
+        """Highest window mean of a signal so far in this attempt."""
+        track = self.tracks.get(name)
+        return None if track is None else track.peak
+
+    def distance(self, name: str) -> float | None:
+        """This step's distance to the anchor in robust sd; None without a finite value or an anchor."""
+        value, track = self.value(name), self.tracks.get(name)
+        if value is None or not math.isfinite(value) or track is None or track.baseline.anchor is None:
+            return None
+        return track.baseline.anchor.distance(value)
+
+    def missing(self, *names: str) -> State:
+        """Why these signals cannot be judged: NOT_OBSERVED if one of them has never been seen, else INCONCLUSIVE."""
+        unseen = any(name not in self.tracks or not self.tracks[name].recent for name in names)
+        return State.NOT_OBSERVED if unseen else State.INCONCLUSIVE

@@ -1,0 +1,65 @@
+"""When what was learnt about the ratios stops being about this run.
+
+How far ratios spread depends on how peaked the policy is and on what the loss divides by: in a healthy run whose
+entropy falls from 0.37 to 0.014 nats the tails of both signs move several-fold with no harm done. So the baselines of
+the ratio signals hold for one regime. They are learnt anew when the mean entropy has moved by `entropy_factor` since
+they were begun, and when a new generation of controls took effect (a clip change moves clip fractions by itself). An
+open incident freezes them against the first, not against the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+
+from trimtab.agent.baselines import Baseline
+from trimtab.agent.checks import require
+from trimtab.agent.tracks import Track
+
+RATIO_SIGNALS = (
+    "update_std",
+    "clip_fraction_positive",
+    "clip_fraction_negative",
+    "update_q05_negative",
+    "update_q05_positive",
+    "update_q95_negative",
+    "update_q95_positive",
+    "asymmetry",
+    "asymmetry_mean",
+)
+"""Signals whose baselines hold for one regime."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegimeSettings:
+    """What ends a regime."""
+
+    entropy_factor: float = 1.5
+    """Factor, up or down, on the mean entropy."""
+
+    def __post_init__(self) -> None:
+        require(self.entropy_factor > 1, "regime.entropy_factor", self.entropy_factor, "above 1")
+
+
+def mean_entropy(tracks: Mapping[str, Track], window: int) -> float | None:
+    """Mean entropy of the latest full window; None while it fills, and when it is not a positive number."""
+    track = tracks.get("entropy")
+    if track is None or len(track.recent) < window:
+        return None
+    mean = sum(track.recent) / window
+    return mean if isfinite(mean) and mean > 0 else None
+
+
+def is_over(settings: RegimeSettings, begun_at: float | None, entropy: float | None) -> bool:
+    """True when the entropy has left the regime that began at `begun_at`."""
+    if begun_at is None or entropy is None:
+        return False
+    return not 1 / settings.entropy_factor <= entropy / begun_at <= settings.entropy_factor
+
+
+def restarted(tracks: Mapping[str, Track]) -> dict[str, Track]:
+    """The tracks with the baselines of the ratio signals not yet learnt."""
+    return {
+        name: replace(track, baseline=Baseline()) if name in RATIO_SIGNALS else track for name, track in tracks.items()
+    }

@@ -1,0 +1,112 @@
+"""Everything the agent knows about one job: the state that is folded over its ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trimtab.agent.detectors import Detectors
+from trimtab.agent.state import Incident, Mode, Proposal, Verdict
+from trimtab.agent.tracks import Track
+from trimtab.hooks.controls import Capabilities, Controls, ControlValue
+from trimtab.hooks.records import check_job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """What the trainer last said about itself."""
+
+    generation: int
+    applied: Controls
+    capabilities: Capabilities
+    refusals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """One remedy that the agent has put in force, and since when."""
+
+    remedy: str
+    overrides: dict[str, ControlValue]
+    """What it added."""
+    incident: str
+    """Fingerprint of the incident that asked for it."""
+    generation: int
+    """Generation that brought it."""
+    applied_tick: int | None = None
+    """Summary in which the trainer first reported it in effect; verification counts from here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    """How far the agent has gone against a cause, and what it may not try."""
+
+    rungs: tuple[Rung, ...] = ()
+    """Remedies in force, oldest first; relaxing takes the newest back."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Remedies that are out until the incidents that asked for them end, and why."""
+    blocked: str | None = None
+    """Kind of the reason, already on record, for which nothing at all may be done."""
+    actions: tuple[int, ...] = ()
+    """Ticks of the agent's changes, the last 1000 steps."""
+    calm: int = 0
+    """Steps in a row without the cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """One job. A value: `advance` returns a new one. Survives JSON unchanged.
+
+    >>> RunState.initial("cliff").mode
+    <Mode.OBSERVE: 'observe'>
+    """
+
+    job: str
+    mode: Mode
+    attempt: int = 0
+    """The newest attempt seen."""
+    last_step: int = -1
+    """The newest step seen of that attempt; -1 before the first."""
+    steps: int = 0
+    """Summaries judged in that attempt."""
+    tick: int = 0
+    """Summaries judged in all attempts: the agent's clock."""
+    reported: Reported | None = None
+    tracks: dict[str, Track] = field(default_factory=dict)
+    """By signal."""
+    regime_entropy: float | None = None
+    """Mean entropy when the ratio signals' baselines were begun, nats."""
+    detectors: Detectors = field(default_factory=Detectors)
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    """By detector, on the newest step."""
+    incidents: dict[str, Incident] = field(default_factory=dict)
+    """By fingerprint; a resolved one stays until it fires again."""
+    person_overrides: dict[str, ControlValue] = field(default_factory=dict)
+    """Controls that people set. The agent never overrides them."""
+    generation: int = 0
+    """Grows with every change of the overrides, and never shrinks."""
+    reason: str = ""
+    """Of the last change."""
+    issuer: str = ""
+    """Of the last change."""
+    ladder: Ladder = field(default_factory=Ladder)
+    proposals: tuple[Proposal, ...] = ()
+    """Waiting for a person, or standing as advice."""
+    next_proposal: int = 1
+
+    @staticmethod
+    def initial(job: str, mode: Mode = Mode.OBSERVE) -> RunState:
+        """The state of a job of which nothing has been seen.
+
+        Raises:
+            RecordError: `job` cannot name a job.
+        """
+        check_job(job)
+        return RunState(job=job, mode=mode)
+
+    @property
+    def overrides(self) -> dict[str, ControlValue]:
+        """What is wanted: the agent's remedies, oldest first, and people's settings over them."""
+        wanted: dict[str, ControlValue] = {}
+        for rung in self.ladder.rungs:
+            wanted |= rung.overrides
+        return wanted | self.person_overrides
