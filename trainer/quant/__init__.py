@@ -10,7 +10,15 @@
 
 from __future__ import annotations
 
-from trimtab.trainer.quant.convert import convert, freeze, outlier_scales, quantised_formats, set_format, thaw
+from trimtab.trainer.quant.convert import (
+    convert,
+    fitting_formats,
+    freeze,
+    outlier_scales,
+    quantised_formats,
+    set_format,
+    thaw,
+)
 from trimtab.trainer.quant.format import NumberFormat, Quantized, Role
 from trimtab.trainer.quant.formats import FORMATS, format_named
 from trimtab.trainer.quant.linear import Backward, QuantLinear
@@ -23,6 +31,7 @@ __all__ = [
     "Quantized",
     "Role",
     "convert",
+    "fitting_formats",
     "format_named",
     "freeze",
     "outlier_scales",

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 import torch
 from torch import nn
 
-from trimtab.trainer.quant.formats import format_named
+from trimtab.trainer.quant.formats import FORMATS, format_named
 from trimtab.trainer.quant.linear import Backward, QuantLinear
 
 
@@ -72,6 +72,21 @@ def set_format(model: nn.Module, format_name: str) -> None:
         layer.format = fmt
 
 
+def fitting_formats(model: nn.Module) -> tuple[str, ...]:
+    """The formats that `set_format` would accept for `model`; none if it has no converted layers."""
+    shapes = {layer.weight.shape for _, layer in quant_linears(model) if not layer.kept}
+
+    def fits(name: str) -> bool:
+        try:
+            for shape in shapes:
+                FORMATS[name].check_shape("weight", shape)
+        except ValueError:
+            return False
+        return bool(shapes)
+
+    return tuple(name for name in FORMATS if fits(name))
+
+
 def quantised_formats(model: nn.Module) -> dict[str, str]:
     """Format by name of each converted layer, kept ones included."""
     return {name: layer.format.name for name, layer in quant_linears(model)}
@@ -106,11 +121,14 @@ def outlier_scales(
     """
     found = dict(quant_linears(model))
     generator = torch.Generator().manual_seed(seed)
-    chosen: dict[str, list[int]] = {}
-    for name in matching(list(found), layers, field="layers"):
+    names = matching(list(found), layers, field="layers")
+    for name in names:
         layer = found[name]
         if not 1 <= channels <= layer.in_features:
             raise ValueError(f"channels: {channels} is not in [1, {layer.in_features}], the input channels of {name}")
+    chosen: dict[str, list[int]] = {}
+    for name in names:
+        layer = found[name]
         picked = torch.randperm(layer.in_features, generator=generator)[:channels]
         factors = torch.ones(layer.in_features)
         factors[picked] = scale

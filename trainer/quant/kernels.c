@@ -160,7 +160,8 @@ static inline void nv_candidate(
 }
 
 static void nv_four_over_six(const float *x, float *out, BlockRun *run) {
-    float values[2][NV_TOGETHER][NV_BLOCK], squares[2][NV_TOGETHER][NV_BLOCK], turned[NV_BLOCK][NV_TOGETHER], errors[2][NV_TOGETHER] = {{0}};
+    float values[2][NV_TOGETHER][NV_BLOCK], squares[2][NV_TOGETHER][NV_BLOCK], turned[NV_BLOCK][NV_TOGETHER];
+    float errors[2][NV_TOGETHER] = {{0}};
     BlockScales scales[2];
     nv_globals(run, FOUR_OVER_SIX_UNIT);
     nv_block_scales(run, &scales[0], 1.0f);
@@ -171,7 +172,7 @@ static void nv_four_over_six(const float *x, float *out, BlockRun *run) {
             nv_candidate(
                 x + b * NV_BLOCK, values[k][b], squares[k][b], scales[k].scale[b], scales[k].multiplier[b],
                 run->amax[b]);
-    for (long k = 0; k < 2; k++) { /* sums from left to right, for all blocks at once: turned, so that lanes are blocks */
+    for (long k = 0; k < 2; k++) { /* left to right for all blocks at once: turned, so that neighbours are blocks */
         for (long b = 0; b < NV_TOGETHER; b++)
             for (long i = 0; i < NV_BLOCK; i++) turned[i][b] = squares[k][b][i];
         for (long i = 0; i < NV_BLOCK; i++)

@@ -1,0 +1,204 @@
+"""Conversion of any model, in place, and what may be changed afterwards."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from trimtab.trainer.quant import (
+    FORMATS,
+    QuantLinear,
+    convert,
+    fitting_formats,
+    freeze,
+    outlier_scales,
+    quantised_formats,
+    set_format,
+    thaw,
+)
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(32)
+        self.up = nn.Linear(32, 64, bias=False)
+        self.down = nn.Linear(64, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+
+
+class Model(nn.Module):
+    """With a tied head, a block used twice, and a linear layer registered under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(16, 32)
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.experts = nn.ModuleDict({"a": nn.Linear(32, 32), "b": nn.Linear(32, 32)})
+        self.shared = self.experts["a"]
+        self.head = nn.Linear(32, 16, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.shared(x) + self.experts["b"](x))
+
+
+NAMES = ["blocks.0.up", "blocks.0.down", "blocks.1.up", "blocks.1.down", "experts.a", "experts.b", "head"]
+TOKENS = torch.arange(16).reshape(2, 8)
+
+
+@pytest.fixture
+def model() -> Model:
+    torch.manual_seed(0)
+    return Model()
+
+
+def test_every_linear_is_swapped_and_keeps_its_parameters(model):
+    parameters = dict(model.named_parameters())
+    keys = list(model.state_dict())
+    assert convert(model, "nvfp4") == NAMES
+    assert not [m for m in model.modules() if isinstance(m, nn.Linear)]
+    assert list(model.state_dict()) == keys
+    assert all(model.get_parameter(name) is parameter for name, parameter in parameters.items())
+    assert model.head.weight is model.embedding.weight
+    assert model.shared is model.experts["a"]
+    assert quantised_formats(model) == dict.fromkeys(NAMES, "nvfp4")
+
+
+def test_an_optimizer_made_before_trains_the_converted_model(model):
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    convert(model, "nvfp4-46", keep=("head",))
+    losses = []
+    for _ in range(30):
+        loss = nn.functional.cross_entropy(model(TOKENS).flatten(0, 1), TOKENS.flatten().roll(1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_fp32_leaves_the_function_alone_and_formats_switch_live(model):
+    plain = model(TOKENS)
+    convert(model, "fp32")
+    assert torch.equal(model(TOKENS), plain)
+    outlier_scales(model, ["blocks.*.up"], channels=2, scale=16.0, seed=0)
+    assert torch.equal(model(TOKENS), plain)
+    set_format(model, "nvfp4")
+    low = model(TOKENS)
+    assert not torch.equal(low, plain)
+    set_format(model, "fp32")
+    assert torch.equal(model(TOKENS), plain)
+    set_format(model, "nvfp4")
+    assert torch.equal(model(TOKENS), low)
+
+
+def test_kept_layers_stay_in_their_format(model):
+    convert(model, "nvfp4", keep=("head", "experts.*"), keep_format="fp32")
+    set_format(model, "mxfp8")
+    kept = {name: "fp32" for name in NAMES if name.startswith(("head", "experts"))}
+    assert quantised_formats(model) == dict.fromkeys(NAMES, "mxfp8") | kept
+
+
+def test_a_kept_layer_may_have_a_shape_that_the_format_refuses():
+    model = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 5), nn.Linear(5, 5))
+    with pytest.raises(ValueError, match=r"^2\.weight: dimension 1 \(in_features\) is 5, not divisible by 16"):
+        convert(model, "nvfp4")
+    assert [type(m) for m in model] == [nn.Linear] * 3
+    assert convert(model, "nvfp4", keep=("2",)) == ["0", "1", "2"]
+
+
+def test_the_backward_mode_reaches_every_layer(model):
+    convert(model, "nvfp4", backward="high_precision")
+    assert {m.backward_mode for m in model.modules() if isinstance(m, QuantLinear)} == {"high_precision"}
+
+
+def test_subclasses_of_linear_are_left_to_the_module_that_reads_them():
+    model = nn.Sequential(nn.MultiheadAttention(32, 4), nn.Linear(32, 32))
+    assert convert(model, "nvfp4") == ["1"]
+
+
+def test_set_format_checks_every_layer_before_it_changes_one(model):
+    convert(model, "fp32")
+    with pytest.raises(
+        ValueError, match=r"blocks\.0\.up\.weight: dimension 0 \(out_features\) is 64, not divisible by 128"
+    ):
+        set_format(model, "fp8-block")
+    assert set(quantised_formats(model).values()) == {"fp32"}
+
+
+def test_fitting_formats_are_those_that_set_format_takes(model):
+    convert(model, "fp32", keep=("head",))
+    assert fitting_formats(model) == tuple(name for name in FORMATS if name != "fp8-block")
+    for name in fitting_formats(model):
+        set_format(model, name)
+    set_format(model, "fp32")
+    assert fitting_formats(nn.Linear(16, 16)) == ()
+
+
+def test_freeze_and_thaw_reach_every_layer(model):
+    convert(model, "nvfp4")
+    layers = [m for m in model.modules() if isinstance(m, QuantLinear)]
+    with torch.no_grad():
+        thawed = model(TOKENS)
+        freeze(model)
+        assert torch.equal(model(TOKENS), thawed)
+    assert all(layer.frozen for layer in layers)
+    thaw(model)
+    assert not any(layer.frozen for layer in layers)
+
+
+def test_outlier_channels_come_from_the_seed_alone(model):
+    convert(model, "nvfp4")
+    chosen = outlier_scales(model, ["blocks.*.up", "head"], channels=3, scale=8.0, seed=5)
+    assert list(chosen) == ["blocks.0.up", "blocks.1.up", "head"]
+    assert chosen["blocks.0.up"] != chosen["blocks.1.up"]
+    for name, channels in chosen.items():
+        scale = model.get_submodule(name).input_scale
+        assert scale.nonzero().numel() == 32
+        assert (scale == 8.0).nonzero().flatten().tolist() == channels
+        assert len(channels) == 3
+    torch.rand(7)
+    assert outlier_scales(model, ["blocks.*.up", "head"], channels=3, scale=8.0, seed=5) == chosen
+    assert outlier_scales(model, ["blocks.*.up", "head"], channels=3, scale=8.0, seed=6) != chosen
+    assert model.get_submodule("blocks.0.down").input_scale is None
+
+
+def test_errors_name_the_field_the_value_and_the_choice(model):
+    with pytest.raises(ValueError, match=r"format_name: 'fp4' is none of fp32, bf16, .*, nvfp4-46"):
+        convert(model, "fp4")
+    with pytest.raises(ValueError, match=r"keep_format: 'none' is none of"):
+        convert(model, "nvfp4", keep_format="none")
+    with pytest.raises(
+        ValueError, match=r"keep: 'lm_head' matches no linear layer; the layers are blocks\.0\.up, .*, head"
+    ):
+        convert(model, "nvfp4", keep=("lm_head",))
+    with pytest.raises(ValueError, match=r"keep: 'head' is one string; give a sequence"):
+        convert(model, "nvfp4", keep="head")
+    with pytest.raises(ValueError, match=r"backward: 'quantized' is none of"):
+        convert(model, "nvfp4", backward="quantized")
+    assert not quantised_formats(model)
+    with pytest.raises(ValueError, match=r"no quantised linear layers; convert it first"):
+        set_format(model, "nvfp4")
+    with pytest.raises(ValueError, match=r"cannot be swapped in place"):
+        convert(nn.Linear(16, 16), "nvfp4")
+    convert(model, "nvfp4")
+    with pytest.raises(ValueError, match=r"use set_format on a model that is converted already"):
+        convert(model, "nvfp4")
+    with pytest.raises(ValueError, match=r"channels: 33 is not in \[1, 32\], the input channels of head"):
+        outlier_scales(model, ["head"], channels=33, scale=2.0, seed=0)
+    with pytest.raises(ValueError, match=r"layers: 'qkv' matches no linear layer"):
+        outlier_scales(model, ["qkv"], channels=1, scale=2.0, seed=0)
+    with pytest.raises(ValueError, match=r"input_scale: 3\.0 is not a power of two"):
+        outlier_scales(model, ["head"], channels=1, scale=3.0, seed=0)
+
+
+def test_formats_are_the_nine_by_name():
+    assert list(FORMATS) == [
+        "fp32", "bf16", "fp8-tensor", "fp8-row", "fp8-block", "fp8-block-32", "mxfp8", "nvfp4", "nvfp4-46",
+    ]  # fmt: skip
+    assert all(name == fmt.name for name, fmt in FORMATS.items())
