@@ -5,9 +5,16 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import typer
+
+from trimtab.api.app import create_app
+from trimtab.api.cli import app
+from trimtab.api.server import DEFAULT_PORT
+from trimtab.api.service import Service
+from trimtab.storage.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(page.relative_to(ROOT).as_posix() for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
@@ -55,10 +62,8 @@ def test_python_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_commands_exist(page: str, root: Path) -> None:
-    from trimtab.api.cli import app
-
-    targets = set(re.findall(r"^([a-z]+):", (root / "Makefile").read_text(), re.MULTILINE))
+def test_commands_exist(page: str) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for words in shell_commands(page):
         program, *arguments = [word for word in words if not re.fullmatch(r"[A-Z_]+=.*", word)]
         if program == "make":
@@ -71,16 +76,47 @@ def test_commands_exist(page: str, root: Path) -> None:
 def unknown_part(command: Any, arguments: list[str]) -> str | None:
     """The first subcommand or option that the command line does not have, or None."""
     for word in arguments:
-        subcommands = getattr(command, "commands", None)
         if word.startswith("-"):
             options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
             if word.partition("=")[0] not in options | {"--help"}:
                 return f"option {word}"
-        elif subcommands is not None:
-            if word not in subcommands:
+        elif hasattr(command, "get_command"):
+            found = command.get_command(typer.Context(command), word)
+            if found is None:
                 return f"command {word}"
-            command = subcommands[word]
+            command = found
     return None
+
+
+def test_the_check_tells_real_commands_from_others() -> None:
+    command = typer.main.get_command(app)
+    assert unknown_part(command, ["bench", "hook", "--json"]) is None
+    assert unknown_part(command, ["sreve"]) == "command sreve"
+    assert unknown_part(command, ["serve", "--prot", "1"]) == "option --prot"
+
+
+@pytest.fixture(scope="module")
+def endpoints(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
+    """Method and path of everything that the service answers; each parameter is an `x`."""
+    store = Store(tmp_path_factory.mktemp("service") / "docs.db")
+    paths = create_app(Service(store)).openapi()["paths"]
+    store.close()
+    return {(method.upper(), re.sub(r"\{\w+\}", "x", path)) for path in paths for method in paths[path]}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_endpoints_exist(page: str, endpoints: set[tuple[str, str]]) -> None:
+    for words in shell_commands(page):
+        if words[0] == "curl":
+            method = words[words.index("-X") + 1] if "-X" in words else "GET"
+            (url,) = [word for word in words if word.startswith("http")]
+            path = re.sub(r"/v1/jobs/[^/]+", "/v1/jobs/x", urlsplit(url).path)
+            assert (method, path) in endpoints, f"{page}: {shlex.join(words)}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, "trimtab/__init__.py"])
+def test_addresses_are_the_default_one(page: str) -> None:
+    assert set(AGENT_ADDRESS.findall((ROOT / page).read_text())) <= {f"http://127.0.0.1:{DEFAULT_PORT}"}
 
 
 @pytest.mark.parametrize("page", PAGES)
