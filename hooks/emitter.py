@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from trimtab.hooks.accumulate import Accumulator, Drained
-from trimtab.hooks.controls import Capabilities, Controls
+from trimtab.hooks.controls import Capabilities, Controls, ControlValue
 from trimtab.hooks.fence import Accepted, fenced
 from trimtab.hooks.layout import assemble
 from trimtab.hooks.records import RecordError, StepSummary, TokenBatch, check_job
@@ -73,6 +73,8 @@ class Emitter:
         self.capabilities = capabilities or Capabilities(controls={})
         self.failures = 0
         """Errors swallowed so far."""
+        self.last_summary: StepSummary | None = None
+        """The newest summary that was assembled; on a device, of the step before the last."""
         self._base = self._controls = controls or Controls()
         self._accepted = Accepted()
         self._accumulator = Accumulator()
@@ -89,6 +91,26 @@ class Emitter:
     def controls(self) -> Controls:
         """The controls in effect now."""
         return self._controls
+
+    @property
+    def generation(self) -> int:
+        """Generation of the overrides in effect; 0 before the first command."""
+        return self._accepted.generation
+
+    @property
+    def overrides(self) -> dict[str, ControlValue]:
+        """The overrides in effect, for a checkpoint."""
+        return dict(self._accepted.overrides)
+
+    def resume(self, *, base: Controls, overrides: Mapping[str, ControlValue], generation: int) -> None:
+        """Go on with what a checkpoint recorded, so that a restart is no gap in a remedy.
+
+        Raises:
+            ControlError: an override that `Controls` does not take.
+        """
+        self._base = base
+        self._controls = base.overlaid(overrides)
+        self._accepted = Accepted(generation=generation, overrides=dict(overrides))
 
     def observe(self, **tensors: Any) -> None:
         """Take the tensors of one loss call, the fields of `TokenBatch`; empty micro-batches count too."""
@@ -160,21 +182,20 @@ class Emitter:
         while self._pending and (len(self._pending) > keep or self._pending[0].drained.ready()):
             pending = self._pending.popleft()
             measured = assemble(pending.drained.read())
-            self.transport.send(
-                StepSummary(
-                    job=self.job,
-                    attempt=self.attempt,
-                    rank=self.rank,
-                    sketches=measured.sketches,
-                    negative=measured.negative,
-                    zero=measured.zero,
-                    positive=measured.positive,
-                    nonfinite=measured.nonfinite,
-                    capabilities=self.capabilities,
-                    dropped_total=self.transport.dropped,
-                    **pending.fields,
-                )
+            self.last_summary = StepSummary(
+                job=self.job,
+                attempt=self.attempt,
+                rank=self.rank,
+                sketches=measured.sketches,
+                negative=measured.negative,
+                zero=measured.zero,
+                positive=measured.positive,
+                nonfinite=measured.nonfinite,
+                capabilities=self.capabilities,
+                dropped_total=self.transport.dropped,
+                **pending.fields,
             )
+            self.transport.send(self.last_summary)
 
     def _obey(self) -> None:
         accepted = fenced(

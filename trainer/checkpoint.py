@@ -1,0 +1,81 @@
+"""Checkpoints that a run continues from bit for bit (on a CPU, with one thread)."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trimtab.hooks.calibration import ClipCalibration, MovingAverage
+from trimtab.trainer.grpo import GRPOTrainer
+
+VERSION = 1
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that this run cannot continue from; the message says which and why."""
+
+
+def save_checkpoint(trainer: GRPOTrainer, path: Path) -> None:
+    """Write everything that the next step depends on; atomic, so a killed run never leaves half a file."""
+    state = {
+        "version": VERSION,
+        "config": trainer.config.model_dump_json(),
+        "step": trainer.step_index,
+        "attempt": trainer.emitter.attempt,
+        "overrides": dict(trainer.emitter.overrides),
+        "generation": trainer.emitter.generation,
+        "model": trainer.model.state_dict(),
+        "optimizer": trainer.optimizer.state_dict(),
+        "history": list(trainer.history),
+        "calibration": dataclasses.asdict(trainer.calibration),
+        "data_rng": trainer.data.get_state(),
+        "sampling_rng": trainer.sampling.get_state(),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    torch.save(state, partial)
+    partial.replace(path)
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """A checkpoint's content.
+
+    Raises:
+        CheckpointError: the file cannot be read, or another version wrote it.
+    """
+    try:
+        state: dict[str, Any] = torch.load(path, weights_only=True)
+    except Exception as error:
+        raise CheckpointError(f"{path}: cannot be read as a checkpoint ({error})") from error
+    if state.get("version") != VERSION:
+        raise CheckpointError(f"{path}: version {state.get('version')}, but this trainer reads version {VERSION}")
+    return state
+
+
+def restore(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
+    """Put `trainer` where the checkpoint was taken; its next step is the one that would have followed.
+
+    Raises:
+        CheckpointError: the run is configured otherwise than the one that wrote the checkpoint (its length apart).
+    """
+    written = type(trainer.config).model_validate_json(state["config"])
+    if written.model_copy(update={"steps": trainer.config.steps}) != trainer.config:
+        raise CheckpointError("checkpoint: written by a run with another configuration; resume with the same one")
+    trainer.step_index = state["step"]
+    trainer.model.load_state_dict(state["model"])
+    trainer.optimizer.load_state_dict(state["optimizer"])
+    trainer.history.clear()
+    trainer.history.extend(state["history"])
+    averages = {name: MovingAverage(**value) for name, value in state["calibration"].items()}
+    trainer.calibration = ClipCalibration(**averages)
+    trainer.data.set_state(state["data_rng"])
+    trainer.sampling.set_state(state["sampling_rng"])
+    trainer.emitter.resume(
+        base=trainer.config.controls_at(trainer.step_index),
+        overrides=state["overrides"],
+        generation=state["generation"],
+    )

@@ -1,0 +1,100 @@
+"""The embedded sampler: batched generation with a key-value cache, in its own number format, with its own (older)
+weights.
+
+It records what a serving engine records: the log-prob of each sampled token under the distribution that it was sampled
+from, and the top-k log-probs of that distribution, normalised over the whole vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from trimtab.trainer.model import LanguageModel
+from trimtab.trainer.quant import freeze, set_format
+
+Weights = dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """Sampled responses; B sequences, T response tokens, k head entries."""
+
+    prompts: Tensor
+    """[B, prompt_length]."""
+    responses: Tensor
+    """[B, T] tokens; padding after the end."""
+    logprobs: Tensor
+    """[B, T] log-prob of each token under the sampler."""
+    head_ids: Tensor
+    """[B, T, k] ids of the sampler's most probable tokens."""
+    head_logprobs: Tensor
+    """[B, T, k] their log-probs."""
+    version: int
+    """Version of the weights that sampled."""
+
+    @property
+    def tokens(self) -> Tensor:
+        """[B, prompt_length + T] prompt and response."""
+        return torch.cat([self.prompts, self.responses], 1)
+
+
+class TorchSampler:
+    """Samples from a private copy of the model.
+
+    Args:
+        model: a model of the trainer's architecture, converted for quantisation; the sampler owns it.
+        end: the token that ends a response.
+        pad: the token that fills up after it.
+    """
+
+    def __init__(self, model: nn.Module, *, end: int, pad: int) -> None:
+        self.model = model.eval().requires_grad_(False)
+        freeze(self.model)  # weights are quantised once a sync, not once a token
+        self.end = end
+        self.pad = pad
+        self.version = -1
+
+    def sync(self, weights: Weights, version: int, number_format: str) -> None:
+        """Take over `weights` of `version` and sample in `number_format` from now on."""
+        set_format(self.model, number_format)
+        self.model.load_state_dict(weights)
+        self.version = version
+
+    @torch.no_grad()
+    def generate(
+        self, prompts: Tensor, length: int, *, head: int, temperature: float, generator: torch.Generator
+    ) -> Rollout:
+        """Sample one response of up to `length` tokens for each of the [B, P] prompts, all of one length."""
+        batch = prompts.shape[0]
+        model = cast(LanguageModel, self.model)
+        responses = torch.full((batch, length), self.pad)
+        logprobs = torch.zeros(batch, length)
+        head_ids = torch.arange(head).repeat(batch, length, 1)
+        head_logprobs = torch.full((batch, length, head), 0.0)
+        done = torch.zeros(batch, dtype=torch.bool)
+        cache = model.new_cache(batch, prompts.shape[1] + length)
+        logits = model(prompts, cache=cache, keep_last=1)
+        for position in range(length):
+            log_p = torch.log_softmax(logits[:, -1].float() / temperature, -1)
+            token = torch.multinomial(log_p.exp(), 1, generator=generator)[:, 0]
+            token = torch.where(done, self.pad, token)
+            responses[:, position] = token
+            logprobs[:, position] = log_p.gather(1, token[:, None])[:, 0]
+            top = log_p.topk(head, -1)
+            head_ids[:, position], head_logprobs[:, position] = top.indices, top.values
+            done |= token == self.end
+            if position == length - 1 or bool(done.all()):
+                break
+            logits = model(token[:, None], cache=cache)
+        return Rollout(
+            prompts=prompts,
+            responses=responses,
+            logprobs=logprobs,
+            head_ids=head_ids,
+            head_logprobs=head_logprobs,
+            version=self.version,
+        )

@@ -1,0 +1,82 @@
+"""Supervised warm start, cached: half a minute on one core the first time, nothing after."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from trimtab.trainer.config import RunConfig
+from trimtab.trainer.model import DecoderLM, ModelShape
+from trimtab.trainer.task import VOCABULARY, RunningSum
+
+RECIPE = 1
+"""Grows when the procedure below changes, so that old caches are not read."""
+WARM_UP_STEPS = 50
+WEIGHT_DECAY = 0.01
+
+Progress = Callable[[int, int], None]
+"""Called with (steps done, steps in all)."""
+
+
+def build_model(config: RunConfig) -> DecoderLM:
+    """The configured model with its initial weights, unquantised."""
+    task = RunningSum(digits=config.task.digits)
+    shape = ModelShape(
+        vocabulary=VOCABULARY,
+        max_length=task.sequence_length,
+        width=config.model.width,
+        layers=config.model.layers,
+        heads=config.model.heads,
+        hidden=config.model.hidden,
+    )
+    return DecoderLM(shape, seed=config.warm_start.seed)
+
+
+def cache_dir() -> Path:
+    """Where warm starts are kept: $XDG_CACHE_HOME/trimtab, ~/.cache/trimtab by default."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trimtab"
+
+
+def warm_weights(config: RunConfig, progress: Progress | None = None) -> dict[str, Tensor]:
+    """Weights after the warm start, from the cache if it was ever run with this model, task and recipe."""
+    settings = "|".join(part.model_dump_json() for part in (config.task, config.model, config.warm_start))
+    key = hashlib.sha256(f"{RECIPE}|{settings}".encode()).hexdigest()[:16]
+    path = cache_dir() / f"warm-start-{key}.pt"
+    if path.exists():
+        return torch.load(path, weights_only=True)  # type: ignore[no-any-return]
+    weights = _train(config, progress)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    torch.save(weights, partial)
+    partial.replace(path)  # atomic: a run beside this one never reads half a file
+    return weights
+
+
+def _train(config: RunConfig, progress: Progress | None) -> dict[str, Tensor]:
+    settings = config.warm_start
+    task = RunningSum(digits=config.task.digits)
+    model = build_model(config)
+    generator = torch.Generator().manual_seed(settings.seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=WEIGHT_DECAY)
+    for step in range(settings.steps):
+        cosine = 0.5 * (1 + math.cos(math.pi * step / settings.steps))
+        for group in optimizer.param_groups:
+            group["lr"] = settings.lr * min(1.0, (step + 1) / WARM_UP_STEPS) * (0.1 + 0.9 * cosine)
+        prompts = task.prompts(settings.batch, generator)
+        answers = task.corrupted_answers(prompts, settings.error_rate, generator)
+        tokens = torch.cat([prompts, answers], 1)[:, :-1]
+        logits = model(tokens, keep_last=answers.shape[1])
+        loss = F.cross_entropy(logits.flatten(0, 1), answers.flatten())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        if progress is not None:
+            progress(step + 1, settings.steps)
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
