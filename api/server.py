@@ -13,7 +13,7 @@ from trimtab.api.app import create_app
 from trimtab.api.guard import is_loopback
 from trimtab.api.service import Service
 
-DEFAULT_PORT = 8642
+DEFAULT_PORT = 8787
 
 
 class BindError(RuntimeError):
