@@ -23,9 +23,15 @@ class LocalTransport:
     What the store refuses is counted in `dropped` and never raised into the training loop.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        """Open, or make, the SQLite file. Raises `StorageError`: a wrong path is told before step 0."""
+    def __init__(self, path: str | Path, job: str) -> None:
+        """Open, or make, the SQLite file and the job in it, so that mistakes are told before step 0.
+
+        Raises:
+            StorageError: the file cannot be used.
+            RecordError: the name cannot name a job.
+        """
         self.service = Service.open(path)
+        self.service.register(job, config=None, mode=None, issuer="local", reason="attached")
         self.dropped = 0
         self._command: Command | None = None
 

@@ -11,9 +11,9 @@ import json
 from typing import Any, Generic, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter
+
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.run_state import RunState
-
 from trimtab.agent.state import Event, OperatorAction
 from trimtab.hooks.records import StepSummary
 
