@@ -1,0 +1,143 @@
+"""The spool on real disks: torn, capped, full, read-only."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trimtab.hooks.emitter import Emitter
+from trimtab.hooks.records import StepSummary
+from trimtab.hooks.transport.file import FileTransport
+from trimtab.hooks.transport.spool import Spool, read_spool
+from trimtab.hooks.wire import WireError, encode
+
+
+def record(step: int) -> bytes:
+    return encode(StepSummary(job="run", attempt=1, step=step))
+
+
+def steps(directory: Path) -> list[int]:
+    return [summary.step for summary in read_spool(directory)]
+
+
+def test_a_recorded_run_reads_back_as_it_was(tmp_path: Path) -> None:
+    emitter = Emitter(FileTransport(tmp_path / "deep" / "run"), job="run", attempt=7)
+    for step in range(5):
+        emitter.end_step(step=step, scalars={"loss": float("nan"), "reward_mean": 0.5})
+    emitter.close()
+    read = list(read_spool(tmp_path / "deep" / "run"))
+    assert [(summary.attempt, summary.step) for summary in read] == [(7, step) for step in range(5)]
+    assert str(read[0].scalars) == "{'loss': nan, 'reward_mean': 0.5}"
+    assert (emitter.failures, emitter.transport.dropped) == (0, 0)
+
+
+def test_records_queue_first_in_first_out_over_many_segments(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, segment_bytes=2_000)
+    assert spool.peek() is None
+    for step in range(30):
+        assert spool.append(record(step))
+    assert len(list(tmp_path.glob("*.spool"))) > 3
+    seen = []
+    while (payload := spool.peek()) is not None:
+        seen.append(json.loads(payload)["step"])
+        spool.pop()
+    assert seen == list(range(30))
+    assert list(tmp_path.glob("*.spool")) == []
+    assert spool.append(record(30))
+    assert json.loads(spool.peek() or b"")["step"] == 30
+
+
+def test_the_cap_deletes_the_oldest_segment_and_counts_its_records(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, cap_bytes=10_000, segment_bytes=2_000)
+    for step in range(100):
+        assert spool.append(record(step))
+    spool.close()
+    kept = steps(tmp_path)
+    assert kept == list(range(100 - len(kept), 100))
+    assert spool.dropped == 100 - len(kept) > 0
+    assert sum(path.stat().st_size for path in tmp_path.glob("*.spool")) <= 10_000 + len(record(0)) + 8
+
+
+@pytest.mark.parametrize("cut", [1, 7, 9, 100])
+def test_a_torn_tail_is_left_out(tmp_path: Path, cut: int) -> None:
+    spool = Spool(tmp_path)
+    for step in range(3):
+        spool.append(record(step))
+    spool.close()
+    segment = next(tmp_path.glob("*.spool"))
+    os.truncate(segment, segment.stat().st_size - cut)
+    assert steps(tmp_path) == [0, 1]
+    again = Spool(tmp_path)
+    again.append(record(3))
+    again.close()
+    assert steps(tmp_path) == [0, 1, 3]
+
+
+def test_a_damaged_record_ends_its_segment(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    for step in range(3):
+        spool.append(record(step))
+    spool.close()
+    segment = next(tmp_path.glob("*.spool"))
+    content = bytearray(segment.read_bytes())
+    content[len(record(0)) + 8 + 20] ^= 1
+    segment.write_bytes(content)
+    assert steps(tmp_path) == [0]
+
+
+def test_a_whole_record_that_is_no_summary_is_an_error(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    spool.append(b'{"job": "run"}')
+    spool.close()
+    with pytest.raises(WireError, match=r"StepSummary\.attempt: is missing"):
+        steps(tmp_path)
+
+
+def test_two_processes_never_share_a_directory(tmp_path: Path) -> None:
+    first, second = Spool(tmp_path), Spool(tmp_path)
+    assert first.append(record(0))
+    assert not second.append(record(1))
+    assert second.peek() is None
+    first.close()
+    assert second.append(record(1))
+    assert steps(tmp_path) == [0, 1]
+
+
+def test_a_place_where_no_directory_can_be_is_counted_not_raised(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    emitter = Emitter(FileTransport(tmp_path / "file" / "run"), job="run", attempt=1)
+    for step in range(4):
+        emitter.end_step(step=step)
+    emitter.close()
+    assert (emitter.transport.dropped, emitter.failures) == (4, 0)
+
+
+FULL_DISK = """
+import json, resource, signal, sys
+from trimtab.hooks.records import StepSummary
+from trimtab.hooks.emitter import Emitter
+from trimtab.hooks.transport.file import FileTransport
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
+emitter = Emitter(FileTransport(sys.argv[1]), job="run", attempt=1)
+for step in range(20):
+    emitter.end_step(step=step)
+emitter.close()
+print(json.dumps([emitter.transport.dropped, emitter.failures]))
+"""
+
+
+def test_a_disk_that_fills_up_loses_only_what_did_not_fit(tmp_path: Path) -> None:
+    """The limit on file size stands for a full disk: it cuts the write that crosses it short, and fails those after."""
+    done = subprocess.run([sys.executable, "-c", FULL_DISK, tmp_path], capture_output=True, text=True, check=True)
+    dropped, failures = json.loads(done.stdout)
+    kept = steps(tmp_path)
+    assert kept == list(range(len(kept)))
+    assert 0 < len(kept) < 20
+    assert (dropped, failures) == (20 - len(kept), 0)

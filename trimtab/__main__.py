@@ -1,0 +1,23 @@
+"""`python -m trimtab`: the command line, for which the `agent` extra must be installed."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+NEEDED = ("typer", "rich", "fastapi", "pydantic", "sqlalchemy", "uvicorn")
+
+
+def main() -> None:
+    """Run the command line, or say what to install."""
+    try:
+        cli = importlib.import_module("trimtab.api.cli")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] not in NEEDED:
+            raise
+        sys.exit(f"trimtab: {error.name} is not installed; the command line needs: pip install 'trimtab[agent]'")
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()
