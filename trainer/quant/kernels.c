@@ -132,9 +132,10 @@ static inline void nv_globals(BlockRun *run, float unit) {
     }
 }
 
-static inline void nv_block_scales(const BlockRun *run, BlockScales *scales, float stretch) {
+/* `base` holds the unrounded scales. */
+static inline void nv_block_scales(const BlockRun *run, BlockScales *scales, const float *base, float stretch) {
     for (long b = 0; b < NV_TOGETHER; b++) {
-        float scale = e4m3(run->block_amax[b] / E2M1_MAX * run->enc[b] * stretch);
+        float scale = e4m3(base[b] * stretch);
         scales->scale[b] = scale;
         scales->multiplier[b] = at_most(FLT_MAX, 1.0f / (scale * run->dec[b]));
     }
@@ -142,8 +143,10 @@ static inline void nv_block_scales(const BlockRun *run, BlockScales *scales, flo
 
 static void nv_plain(const float *x, float *out, BlockRun *run) {
     BlockScales scales;
+    float base[NV_TOGETHER];
     nv_globals(run, E4M3_MAX * E2M1_MAX);
-    nv_block_scales(run, &scales, 1.0f);
+    for (long b = 0; b < NV_TOGETHER; b++) base[b] = run->block_amax[b] * (run->enc[b] * (1.0f / E2M1_MAX));
+    nv_block_scales(run, &scales, base, 1.0f);
     for (long b = 0; b < run->count; b++)
         for (long i = b * NV_BLOCK; i < (b + 1) * NV_BLOCK; i++)
             out[i] = e2m1(x[i] * scales.multiplier[b]) * scales.scale[b] * run->dec[b];
@@ -161,11 +164,12 @@ static inline void nv_candidate(
 
 static void nv_four_over_six(const float *x, float *out, BlockRun *run) {
     float values[2][NV_TOGETHER][NV_BLOCK], squares[2][NV_TOGETHER][NV_BLOCK], turned[NV_BLOCK][NV_TOGETHER];
-    float errors[2][NV_TOGETHER] = {{0}};
+    float base[NV_TOGETHER], errors[2][NV_TOGETHER] = {{0}};
     BlockScales scales[2];
     nv_globals(run, FOUR_OVER_SIX_UNIT);
-    nv_block_scales(run, &scales[0], 1.0f);
-    nv_block_scales(run, &scales[1], 1.5f);
+    for (long b = 0; b < NV_TOGETHER; b++) base[b] = run->block_amax[b] / E2M1_MAX * run->enc[b];
+    nv_block_scales(run, &scales[0], base, 1.0f);
+    nv_block_scales(run, &scales[1], base, 1.5f);
     if (run->count < NV_TOGETHER) memset(squares, 0, sizeof squares);
     for (long b = 0; b < run->count; b++)
         for (long k = 0; k < 2; k++)

@@ -1,9 +1,9 @@
 """NVFP4: E2M1 elements, one E4M3 scale for 16 values along K, and one float32 scale for a weight or for a token.
 
-In float32, in this order (Transformer Engine's reference quantiser; miles uses the same for rollouts):
+In float32, in the order of Transformer Engine's reference quantiser (`reference_nvfp4.py` as of August 2026):
 
     enc   = min(F * 6 / amax, float32 max), dec = 1 / enc        amax over the weight, or over one row of an activation
-    base  = (block_amax / 6) * enc
+    base  = block_amax * (enc * (1 / 6))
     s     = E4M3(clamp(base, <= 448))
     code  = E2M1(clamp(x * min(1 / (s * dec), float32 max), -6, 6))
     x_hat = (code * s) * dec
@@ -12,9 +12,10 @@ F = 448 in plain NVFP4. A row-wise global scale keeps a token's codes independen
 of later tokens of its own sequence. A block whose scale rounds to 0 comes out as zeros (with the sign of x); codes then
 carry no value.
 
-Four-over-six (arXiv 2512.02010) has F = 256 and tries two scales for each block, s6 = E4M3(base) and s4 = E4M3(1.5 *
-base), which map the largest value to 6 or to 4, where the grid is finer for values just below it. It takes 4 if and
-only if its squared error is strictly smaller. The error is summed from left to right over the 16 values, each
+Four-over-six (arXiv 2512.02010) has F = 256 and base = (block_amax / 6) * enc. It tries two scales for each block, s6 =
+E4M3(base) and s4 = E4M3(1.5 * base), which map the largest value to 6 or to 4, where the grid is finer for values just
+below it, and takes 4 if and only if its squared error is strictly smaller. The error is summed from left to right over
+the 16 values, each
 
     d = ((code * s) * amax) / (6 * F) - x,        error += d * d
 
@@ -61,7 +62,10 @@ class NvFp4(NumberFormat):
         dec = enc.reciprocal()
         blocks = x.reshape(*x.shape[:-1], x.shape[-1] // BLOCK, BLOCK)
         block_amax = absmax(blocks, (-1,))
-        base = (block_amax / torch.full_like(block_amax, E2M1_MAX)) * enc[..., None]
+        if self.four_over_six:
+            base = (block_amax / torch.full_like(block_amax, E2M1_MAX)) * enc[..., None]
+        else:
+            base = block_amax * (enc * torch.full_like(enc, E2M1_MAX).reciprocal())[..., None]
         codes, scale = _encode(blocks, base, dec[..., None])
         if self.four_over_six:
             codes4, scale4 = _encode(blocks, base * 1.5, dec[..., None])

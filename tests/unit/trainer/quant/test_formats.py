@@ -56,7 +56,8 @@ def reference_nvfp4_block(block: np.ndarray, amax: np.float32, four_over_six: bo
     bound = f32(256 if four_over_six else 448)
     enc = min(bound * f32(6) / amax, largest)
     dec = f32(1) / enc
-    base = f32(np.abs(block).max()) / f32(6) * enc
+    block_amax = f32(np.abs(block).max())
+    base = block_amax / f32(6) * enc if four_over_six else block_amax * (enc * (f32(1) / f32(6)))
     candidates = []
     for stretch in (f32(1), f32(1.5)) if four_over_six else (f32(1),):
         scale = f32(nearest(np.array([base * stretch]), E4M3)[0])
@@ -142,6 +143,11 @@ def small_integers(x: Tensor, generator: torch.Generator) -> Tensor:
     return torch.randint(-12, 13, x.shape, generator=generator) / 4.0
 
 
+def bfloat16_values(x: Tensor, _generator: torch.Generator) -> Tensor:
+    """Ratios of short numbers, whose scales often lie on a tie."""
+    return x.bfloat16().float()
+
+
 def subnormal(x: Tensor, _generator: torch.Generator) -> Tensor:
     return x * 1e-40
 
@@ -157,6 +163,7 @@ INPUTS = [
     any_magnitude,
     zeros_within,
     small_integers,
+    bfloat16_values,
     subnormal,
     nearly_largest,
 ]

@@ -35,6 +35,7 @@ def samples() -> dict[str, Tensor]:
         "normal": normal,
         "any exponent": normal * torch.exp2(exponents),
         "rows of any exponent": normal * torch.exp2(exponents[:, :1]),
+        "bfloat16": normal.bfloat16().float(),
         "ties": (normal * 8).round() / 8,
         "special": special,
         "finite bit patterns": torch.where(patterns.isfinite(), patterns, 1.0),
