@@ -107,7 +107,8 @@ def _next(
     clean = before.clean + (verdict.state is State.OK)
     if clean < settings.keep_firing_for:
         return replace(before, alarms=0, clean=clean)
-    return replace(before, phase=Phase.RESOLVED, alarms=0, clean=clean, resolved_step=step)
+    message = f"no alarm in {clean} judged steps; the last, at step {before.last_alarm_step}: {before.message}"
+    return replace(before, phase=Phase.RESOLVED, alarms=0, clean=clean, resolved_step=step, message=message)
 
 
 def _forgotten(pending: Incident) -> Incident | None:

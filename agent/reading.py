@@ -43,6 +43,11 @@ class Reading:
         track = self.tracks.get(name)
         return None if track is None else track.peak
 
+    def is_anchored(self, name: str) -> bool:
+        """True once the signal's baseline has an anchor."""
+        track = self.tracks.get(name)
+        return track is not None and track.baseline.anchor is not None
+
     def distance(self, name: str) -> float | None:
         """This step's distance to the anchor in robust sd; None without a finite value or an anchor."""
         value, track = self.value(name), self.tracks.get(name)

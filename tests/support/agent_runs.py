@@ -191,3 +191,43 @@ class Plant:
         if negative:  # the noisy sampler over-weights what turns out wrong
             wide = np.where(hit > 0.85, -rng.exponential(1.2, n), wide)
         return background + wide
+
+
+def drift_run(
+    seed: int,
+    *,
+    steps: int,
+    onset: int | None = None,
+    tail: float = 0.0,
+    bulk: float = 0.0,
+    ramp: int = 0,
+    wander: float = 0.0,
+    tokens: int = 8000,
+    entropy: float = 0.35,
+) -> Iterable[StepSummary]:
+    """A stationary run in which negative-advantage tokens drift from `onset` on: the lowest 5 % by -`tail`, all by -`bulk`.
+
+    97 % of the log-ratios are N(0, 0.04), 3 % Laplace(0.15); `wander` is the standard deviation of an AR(1) change of their
+    common scale, `ramp` the steps over which the drift grows. Rewards are binary. There are `tokens` of each sign.
+    """
+    rng = np.random.default_rng(seed)
+    wandering = 0.0
+    for step in range(steps):
+        wandering = 0.9 * wandering + math.sqrt(1 - 0.9**2) * rng.normal(0, wander) if wander else 0.0
+        negative, positive = (_stationary(rng, tokens) * math.exp(wandering) for _ in range(2))
+        if onset is not None and step >= onset:
+            share = min(1.0, (step - onset + 1) / ramp) if ramp else 1.0
+            lowest = negative <= np.quantile(negative, 0.05)
+            negative = negative - share * (bulk + tail * lowest)
+        yield step_summary(
+            step,
+            update=(negative, positive),
+            entropy=float(entropy * rng.lognormal(0, 0.03)),
+            tokens=2 * tokens,
+            scalars={"reward_mean": rng.binomial(64, 0.5) / 64, "garbage_fraction": 0.003},
+            applied=Controls(),
+        )
+
+
+def _stationary(rng: np.random.Generator, n: int) -> np.ndarray:
+    return np.where(rng.random(n) < 0.97, rng.normal(0, 0.04, n), rng.laplace(0, 0.15, n))

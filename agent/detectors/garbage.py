@@ -1,0 +1,48 @@
+"""Responses that are not in the language of the task: mean5(garbage fraction) > 5 %.
+
+A late sign: on small collapsing runs it came 8 to 55 steps after the reward had fallen to 60 % of its peak, and once
+not at all; its highest five-step mean over 13 healthy runs was 1.15 %. So it confirms, and what it names is visible
+damage. Expected false alarms: none seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import ClassVar
+
+from trimtab.agent.checks import require
+from trimtab.agent.reading import Reading
+from trimtab.agent.state import State, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GarbageSettings:
+    """The limit."""
+
+    limit: float = 0.05
+    """On the mean garbage fraction."""
+
+    def __post_init__(self) -> None:
+        require(0 < self.limit < 1, "detectors.garbage.limit", self.limit, "between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Garbage:
+    """Remembers nothing: the window is the signal's own."""
+
+    SIGNALS: ClassVar[tuple[str, ...]] = ("garbage_fraction",)
+
+    def update(self, settings: GarbageSettings, reading: Reading) -> tuple[Garbage, Verdict]:
+        """See the module."""
+        mean = reading.mean("garbage_fraction")
+        if mean is None or not isfinite(mean):
+            state = State.INCONCLUSIVE if mean is not None else reading.missing("garbage_fraction")
+            return self, Verdict(detector="garbage", state=state, message="no window of finite garbage fractions")
+        return self, Verdict(
+            detector="garbage",
+            state=State.WARN if mean > settings.limit else State.OK,
+            score=mean / settings.limit,
+            evidence={"garbage_fraction": mean, "limit": settings.limit},
+            message=f"{mean:.1%} of the responses are garbage (limit {settings.limit:.0%})",
+        )

@@ -1,0 +1,92 @@
+"""The reward falls.
+
+1. Collapse, CRITICAL: mean5(reward) below 60 % of its highest value so far, and at least `margin` below it. Highest
+   values that are not positive count by size: the fall must exceed 40 % of |peak|. On collapsing runs this is the
+   onset itself, so a detector that leads must come before it.
+2. Decline, WARN: the downward CUSUM (k = 1, h = 20) of the standardised distance to the anchor. It sees a slow fall
+   that the first rule meets late: 52 to 63 steps into a fall from 0.5 to 0.01 over 100 steps, without a false alarm
+   in 3 x 1000 healthy steps.
+
+When no group of a step has any variance of reward, no token carries a signal: INCONCLUSIVE, however good the mean
+looks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import ClassVar
+
+from trimtab.agent.checks import require
+from trimtab.agent.cusum import Cusum, CusumSettings
+from trimtab.agent.reading import Reading
+from trimtab.agent.state import State, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardSettings:
+    """Limits of both rules."""
+
+    collapse: float = 0.6
+    """Share of the peak below which the reward has collapsed."""
+    margin: float = 0.05
+    """Smallest fall from the peak that counts, in units of reward."""
+    cusum: CusumSettings = field(default_factory=CusumSettings)
+
+    def __post_init__(self) -> None:
+        require(0 < self.collapse < 1, "detectors.reward.collapse", self.collapse, "between 0 and 1")
+        require(self.margin >= 0, "detectors.reward.margin", self.margin, "0 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reward:
+    """Remembers the sums of distances to the anchor."""
+
+    SIGNALS: ClassVar[tuple[str, ...]] = ("reward_mean",)
+
+    cusum: Cusum = field(default_factory=Cusum)
+
+    def update(self, settings: RewardSettings, reading: Reading) -> tuple[Reward, Verdict]:
+        """See the module."""
+        distance = reading.distance("reward_mean")
+        after = self if distance is None else Reward(cusum=self.cusum.updated(distance, settings.cusum))
+        return after, _judged(after.cusum.down, settings, reading)
+
+
+def _judged(down: float, settings: RewardSettings, reading: Reading) -> Verdict:
+    mean, peak = reading.mean("reward_mean"), reading.peak("reward_mean")
+    if mean is None or peak is None or not isfinite(mean):
+        state = reading.missing("reward_mean") if mean is None else State.INCONCLUSIVE
+        return Verdict(detector="reward", state=state, message="no window of finite rewards")
+    evidence = {"reward_mean": mean, "peak": peak, "decline": down, "decline_limit": settings.cusum.h}
+    limit = max((1 - settings.collapse) * abs(peak), settings.margin)
+    if peak - mean > limit:
+        return Verdict(
+            detector="reward",
+            state=State.CRITICAL,
+            score=(peak - mean) / limit,
+            evidence=evidence,
+            message=f"reward {mean:.3f} has fallen below {settings.collapse:.0%} of its peak {peak:.3f}",
+        )
+    if down > settings.cusum.h:
+        return Verdict(
+            detector="reward",
+            state=State.WARN,
+            score=down / settings.cusum.h,
+            evidence=evidence,
+            message=f"reward {mean:.3f} declines: {down:.1f} sd summed below its anchor (limit {settings.cusum.h:g})",
+        )
+    if reading.value("zero_variance_fraction") == 1.0:
+        return Verdict(
+            detector="reward",
+            state=State.INCONCLUSIVE,
+            evidence=evidence,
+            message="every group has one reward for all its responses: no signal to learn from, whatever the mean",
+        )
+    return Verdict(
+        detector="reward",
+        state=State.OK,
+        score=max((peak - mean) / limit, down / settings.cusum.h) if limit else 0.0,
+        evidence=evidence,
+        message=f"reward {mean:.3f}, peak {peak:.3f}",
+    )

@@ -1,0 +1,49 @@
+"""Nothing is trained: no token is under the loss mask.
+
+CRITICAL from the second step in a row. One empty batch happens (a dynamic filter, a short last batch) and is
+INCONCLUSIVE; two mean that masks, log-probs or answers are missing upstream, and training is frozen without an error.
+Expected false alarms: none beyond runs that mean it, such as a long evaluation phase that still reports steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from trimtab.agent.checks import require
+from trimtab.agent.reading import Reading
+from trimtab.agent.state import State, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokensSettings:
+    """Patience with empty batches."""
+
+    empty_steps: int = 2
+    """Steps in a row without a token at which it alarms."""
+
+    def __post_init__(self) -> None:
+        require(self.empty_steps >= 1, "detectors.tokens.empty_steps", self.empty_steps, "at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """Counts empty steps."""
+
+    SIGNALS: ClassVar[tuple[str, ...]] = ("tokens",)
+
+    empty: int = 0
+    """Steps in a row without a token."""
+
+    def update(self, settings: TokensSettings, reading: Reading) -> tuple[Tokens, Verdict]:
+        """See the module."""
+        if reading.summary.tokens:
+            return Tokens(), Verdict(detector="tokens", state=State.OK, message=f"{reading.summary.tokens} tokens")
+        empty = self.empty + 1
+        return Tokens(empty=empty), Verdict(
+            detector="tokens",
+            state=State.CRITICAL if empty >= settings.empty_steps else State.INCONCLUSIVE,
+            score=empty / settings.empty_steps,
+            evidence={"empty_steps": float(empty)},
+            message=f"no trainable tokens for {empty} step{'s' if empty > 1 else ''}",
+        )
