@@ -63,6 +63,12 @@ def test_runs_of_blocks_end_anywhere(name, columns):
             assert same_bits(fmt.fake(x, role), fmt.dequantize(fmt.quantize(x, role), role))
 
 
+@pytest.fixture(autouse=True)
+def _kernels_wanted(monkeypatch):
+    """Also where the whole suite runs without them."""
+    monkeypatch.delenv("TRIMTAB_NO_KERNELS", raising=False)
+
+
 def load_anew() -> kernels.Loaded:
     return kernels.load.__wrapped__()
 
