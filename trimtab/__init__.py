@@ -2,7 +2,7 @@
 
     import trimtab
 
-    emitter = trimtab.attach("http://127.0.0.1:8642", job="my-run")
+    emitter = trimtab.attach("http://127.0.0.1:8787", job="my-run")
     emitter.observe(train_logprobs=..., rollout_logprobs=..., advantages=..., loss_mask=...)
     controls = emitter.end_step(step=0, scalars={"reward_mean": 0.5})
 

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ import typer
 
 from trimtab.api.app import create_app
 from trimtab.api.cli import app
+from trimtab.api.demo.outcome import RunOutcome
 from trimtab.api.server import DEFAULT_PORT
 from trimtab.api.service import Service
 from trimtab.storage.store import Store
@@ -123,3 +125,9 @@ def test_addresses_are_the_default_one(page: str) -> None:
 def test_links_resolve(page: str) -> None:
     targets = LINK.findall((ROOT / page).read_text())
     assert [target for target in targets if not (ROOT / page).parent.joinpath(target).exists()] == []
+
+
+def test_the_summary_is_documented_field_by_field() -> None:
+    section = (ROOT / "docs/demo.md").read_text().partition("summary.json`\n")[2]
+    documented = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert documented == [field.name for field in fields(RunOutcome)]
