@@ -20,7 +20,7 @@ from trimtab.hooks.controls import CONTROL_NAMES, Capabilities, Controls, Livene
 from trimtab.hooks.emitter import Emitter
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.objective import LossInputs, group_advantages, policy_loss
-from trimtab.trainer.quant import FORMATS, convert, outlier_scales, set_format
+from trimtab.trainer.quant import convert, fitting_formats, outlier_scales, set_format
 from trimtab.trainer.sampler import Rollout, TorchSampler, Weights
 from trimtab.trainer.task import END, PAD, Graded, RunningSum
 from trimtab.trainer.warm_start import build_model
@@ -94,13 +94,16 @@ def capabilities(config: RunConfig) -> Capabilities:
     """What this trainer can do while it runs, as it is configured."""
     liveness = dict.fromkeys(CONTROL_NAMES, Liveness.LIVE)
     liveness["sampler_format"] = Liveness.NEXT_ROLLOUT
+    model = build_model(config)
+    convert(model, TWIN_FORMAT, keep=(HEAD,))
+    formats = fitting_formats(model)
     return Capabilities(
         controls=liveness,
         rollout_logprobs=True,
         sampler_head=config.rollout.head,
         shadow=config.shadow.every > 0,
-        sampler_formats=tuple(FORMATS),
-        train_formats=tuple(FORMATS),
+        sampler_formats=formats,
+        train_formats=formats,
     )
 
 

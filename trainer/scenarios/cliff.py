@@ -31,7 +31,7 @@ SCENARIO = Scenario(
         ScenarioRun(name="agent", title="NVFP4, agent in auto", config=_LOW_PRECISION, mode="auto", cause_step=0),
         ScenarioRun(
             name="calibrated",
-            title="NVFP4, agent, calibrated clipping only",
+            title="NVFP4, calibrated clip only",
             config=_LOW_PRECISION,
             mode="auto",
             remedies=("calibrated_clipping",),

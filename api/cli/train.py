@@ -1,0 +1,68 @@
+"""`trimtab train`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from trimtab.api.cli.errors import UsageError
+from trimtab.trainer.checkpoint import CheckpointError
+from trimtab.trainer.config import ConfigError, load_config
+from trimtab.trainer.grpo import StepRecord
+from trimtab.trainer.run import execute
+
+
+def train(
+    config: Annotated[Path | None, typer.Argument(help="TOML file; without one, the defaults.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="section.key=value, as in TOML; may be repeated.")
+    ] = None,
+    url: Annotated[
+        str, typer.Option(help="http://HOST:PORT of an agent, local:PATH.db, file:DIR or memory:")
+    ] = "memory:",
+    job: Annotated[str, typer.Option(help="Name of the run at the agent.")] = "train",
+    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/train"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Train the embedded model by GRPO."""
+    try:
+        settings = load_config(config, overrides or [])
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=as_json, transient=True) as progress:
+        warm = progress.add_task("warm start", total=None, visible=False)
+        steps = progress.add_task("training", total=settings.steps)
+
+        def on_step(record: StepRecord) -> None:
+            what = f"reward {record.reward_mean:.2f}, entropy {record.entropy:.3f}, mismatch {record.mismatch_std:.3f}"
+            progress.update(steps, completed=record.step + 1, description=what)
+
+        try:
+            result = execute(
+                settings,
+                url=url,
+                job=job,
+                out=out,
+                resume=resume,
+                on_warm_start=lambda done, total: progress.update(
+                    warm, completed=done, total=total, visible=done < total
+                ),
+                on_step=on_step,
+            )
+        except (CheckpointError, ValueError) as error:
+            raise UsageError(str(error)) from error
+    if as_json:
+        print(json.dumps(dataclasses.asdict(result)))
+    else:
+        console = Console(soft_wrap=True)
+        console.print(f"{result.steps} steps done, in {out}")
+        console.print(f"reward sampled in BF16: {result.reward_eval_bf16}")
+        console.print(f"reward sampled in {result.sampler_format}: {result.reward_eval_sampler}")

@@ -1,0 +1,121 @@
+"""Carry a demo out: the agent's service on loopback, the runs in processes of their own, one core each."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from trimtab.api.client import Client
+from trimtab.api.demo.plan import PlannedRun
+from trimtab.trainer.run import STEPS, execute
+from trimtab.trainer.warm_start import warm_weights
+
+DATABASE = "agent.db"
+POLL_SECONDS = 0.25
+
+
+class DemoError(RuntimeError):
+    """The demo could not be carried out; the message says which part failed and where to look."""
+
+
+def clear(out: Path, runs: Sequence[PlannedRun]) -> None:
+    """Make the folder and take away what an earlier demo left in it; anything else stays."""
+    out.mkdir(parents=True, exist_ok=True)
+    for path in out.glob(f"{DATABASE}*"):
+        path.unlink()
+    for scenario in {run.scenario for run in runs}:
+        shutil.rmtree(out / scenario, ignore_errors=True)
+
+
+@contextmanager
+def service(database: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The agent's service on a free loopback port; yields its URL and process, and stops it at the end.
+
+    Raises:
+        DemoError: it does not start.
+    """
+    command = [sys.executable, "-m", "trimtab", "serve", "--db", str(database), "--port", "0", "--json"]
+    with (database.parent / "service.log").open("w") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            line = process.stdout.readline() if process.stdout else ""
+            if not line:
+                raise DemoError(f"the agent's service did not start; see {log.name}")
+            yield json.loads(line)["url"], process
+        finally:
+            process.terminate()
+            process.wait(timeout=10)
+
+
+def warm_up(runs: Sequence[PlannedRun], progress: Progress) -> None:
+    """Run the warm start that all runs share, unless it is cached."""
+    task = progress.add_task("supervised warm start (cached for the next time)", total=None)
+    warm_weights(runs[0].config, lambda done, total: progress.update(task, completed=done, total=total))
+    progress.remove_task(task)
+
+
+def train(runs: Sequence[PlannedRun], url: str, progress: Progress) -> None:
+    """Run everything, as many at a time as there are cores.
+
+    Raises:
+        DemoError: a run failed.
+    """
+    with Client(url) as client:
+        for run in runs:
+            client.register(run.job, mode=run.run.mode, config=run.policy)
+    bars = {run.job: progress.add_task(_label(run), total=run.config.steps, start=False) for run in runs}
+    workers = min(len(runs), os.cpu_count() or 1)
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = {run.job: pool.submit(_train_one, run, url) for run in runs}
+        while not all(future.done() for future in futures.values()):
+            _show(runs, bars, futures, progress)
+            time.sleep(POLL_SECONDS)
+        _show(runs, bars, futures, progress)
+    for run in runs:
+        error = futures[run.job].exception()
+        if error is not None:
+            raise DemoError(f"{run.job}: {type(error).__name__}: {error} (its files are in {run.folder})") from error
+
+
+def progress_bars(*, quiet: bool) -> Progress:
+    """The bars of a demo, on standard error so that standard output stays for the result."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True)
+
+
+def _train_one(run: PlannedRun, url: str) -> None:
+    execute(run.config, url=url, job=run.job, out=run.folder)
+
+
+def _label(run: PlannedRun) -> str:
+    return f"{run.scenario:6} {run.run.title} (seed {run.seed})"
+
+
+def _show(
+    runs: Sequence[PlannedRun], bars: dict[str, TaskID], futures: dict[str, Future[None]], progress: Progress
+) -> None:
+    for run in runs:
+        done = _lines(run.folder / STEPS)
+        bar = bars[run.job]
+        if done and not futures[run.job].cancelled():
+            progress.start_task(bar)
+        progress.update(bar, completed=done)
+
+
+def _lines(path: Path) -> int:
+    try:
+        return path.read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
