@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.staticfiles import StaticFiles
 
 from trimtab.api import problem
@@ -43,10 +43,15 @@ def create_app(service: Service) -> FastAPI:
         redoc_url=None,
     )
     app.state.service = service
-    app.state.metrics = Metrics(service)
+    app.state.metrics = metrics = Metrics(service)
     for router in (summaries, jobs, signals, health, incidents, events, controls, mode, proposals, probes, dashboard):
         app.include_router(router.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_middleware(Guard)
-    problem.install(app)
+    problem.install(app, on_invalid=lambda request: _count_invalid(request, metrics))
     return app
+
+
+def _count_invalid(request: Request, metrics: Metrics) -> None:
+    if request.url.path == summaries.PATH:
+        metrics.invalid()

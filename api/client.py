@@ -19,7 +19,7 @@ from trimtab.api.routes.jobs import Jobs
 from trimtab.api.routes.mode import ModeView
 from trimtab.api.routes.proposals import Proposals
 from trimtab.api.routes.signals import Signals
-from trimtab.api.routes.summaries import IngestAnswer
+from trimtab.api.routes.summaries import PATH, IngestAnswer
 from trimtab.api.server import DEFAULT_PORT
 from trimtab.hooks.controls import ControlValue
 from trimtab.hooks.records import StepSummary
@@ -78,7 +78,7 @@ class Client:
 
     def ingest(self, summary: StepSummary) -> IngestAnswer:
         """Report one step."""
-        return self._ask(IngestAnswer, "POST", "/v1/summaries", SUMMARY.encode(summary))
+        return self._ask(IngestAnswer, "POST", PATH, SUMMARY.encode(summary))
 
     def health(self, job: str) -> HealthView:
         """Verdicts, open incidents, proposals and controls of a job."""

@@ -19,6 +19,7 @@ from trimtab.agent.signals import SIGNALS
 from trimtab.agent.state import Phase, State
 from trimtab.api.health_view import JobView, job_view
 from trimtab.api.service import Service
+from trimtab.hooks.records import RecordError
 from trimtab.storage.store import Appended, ConflictError
 
 MAX_JOBS = 200
@@ -54,12 +55,15 @@ class Metrics:
 
     @contextmanager
     def ingest(self) -> Iterator[Callable[[Appended], None]]:
-        """Time the block; it reports what became of the summary, unless it raises `ConflictError`."""
+        """Time the block; it reports what became of the summary, or raises."""
         with self._seconds.time():
             try:
                 yield lambda result: self._summaries.labels(result).inc()
             except ConflictError:
                 self._summaries.labels("conflict").inc()
+                raise
+            except RecordError:
+                self.invalid()
                 raise
 
     def invalid(self) -> None:

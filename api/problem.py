@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -88,11 +88,12 @@ def answer(status: int, problems: Sequence[Problem]) -> JSONResponse:
     return JSONResponse(Problems(errors=list(problems)).model_dump(mode="json"), status_code=status)
 
 
-def install(app: FastAPI) -> None:
-    """Make every failure of the app answer in the one shape."""
+def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
+    """Make every failure of the app answer in the one shape; `on_invalid` hears of requests that could not be read."""
 
-    def invalid(_: Request, error: Exception) -> JSONResponse:
+    def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
+        on_invalid(request)
         return answer(HTTPStatus.UNPROCESSABLE_ENTITY, [_from_validation(detail) for detail in error.errors()])
 
     def refused(_: Request, error: Exception) -> JSONResponse:

@@ -16,6 +16,7 @@ from trimtab.hooks.records import Command, StepSummary
 from trimtab.storage.store import Appended
 
 router = APIRouter(tags=["summaries"])
+PATH = "/v1/summaries"
 
 EXAMPLE: dict[str, Any] = {
     "job": "cliff-auto",
@@ -47,7 +48,7 @@ class IngestAnswer(View):
     """The desired overrides while the job's reported generation differs from theirs, else null."""
 
 
-@router.post("/v1/summaries", responses={**ERRORS, **CONFLICT}, summary="Report one training step")
+@router.post(PATH, responses={**ERRORS, **CONFLICT}, summary="Report one training step")
 def ingest(
     summary: Annotated[StrictSummary, BodyParameter(examples=[EXAMPLE])], service: ServiceOf, metrics: MetricsOf
 ) -> IngestAnswer:

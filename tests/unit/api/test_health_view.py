@@ -1,0 +1,38 @@
+"""Only OK is green, and what nobody saw is not."""
+
+import pytest
+
+from trimtab.agent.run_state import RunState
+from trimtab.agent.state import Incident, Phase, State, Verdict
+from trimtab.api.health_view import overall
+
+
+def state_with(*states: State, incident: Phase | None = None) -> RunState:
+    verdicts = {str(i): Verdict(detector=str(i), state=state) for i, state in enumerate(states)}
+    incidents = {}
+    if incident is not None:
+        incidents["x"] = Incident(
+            fingerprint="x", detector="0", severity=State.CRITICAL, phase=incident, since_step=0, last_alarm_step=0
+        )
+    return RunState(job="run", mode=RunState.initial("run").mode, verdicts=verdicts, incidents=incidents)
+
+
+@pytest.mark.parametrize(
+    ("states", "worst"),
+    [
+        ((), State.NOT_OBSERVED),
+        ((State.NOT_OBSERVED,), State.NOT_OBSERVED),
+        ((State.OK, State.NOT_OBSERVED), State.OK),
+        ((State.OK, State.INCONCLUSIVE), State.INCONCLUSIVE),
+        ((State.INCONCLUSIVE, State.WARN, State.OK), State.WARN),
+        ((State.WARN, State.CRITICAL), State.CRITICAL),
+    ],
+)
+def test_the_worst_verdict_counts(states: tuple[State, ...], worst: State) -> None:
+    assert overall(state_with(*states)) is worst
+
+
+def test_a_firing_incident_counts_until_it_resolves() -> None:
+    assert overall(state_with(State.OK, incident=Phase.FIRING)) is State.CRITICAL
+    assert overall(state_with(State.OK, incident=Phase.PENDING)) is State.OK
+    assert overall(state_with(State.OK, incident=Phase.RESOLVED)) is State.OK

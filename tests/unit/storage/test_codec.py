@@ -1,0 +1,80 @@
+"""Records survive JSON: non-finite numbers, unknown keys, key order."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from agent_runs import Plant
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from trimtab.agent.advance import advance
+from trimtab.agent.config import AgentConfig
+from trimtab.agent.run_state import RunState
+from trimtab.agent.state import Event, EventKind, Mode, OperatorAction, OperatorVerb
+from trimtab.hooks.records import StepSummary
+from trimtab.storage.codec import ACTION, CONFIG, EVENT, RUN_STATE, SUMMARY, digest
+
+
+@given(st.dictionaries(st.sampled_from(["loss", "grad_norm", "reward_mean"]), st.floats()))
+def test_every_float_of_a_summary_survives(scalars: dict[str, float]) -> None:
+    before = StepSummary(job="j", attempt=1, step=2, scalars=scalars)
+    after = SUMMARY.decode(SUMMARY.encode(before))
+    assert list(map(repr, after.scalars.items())) == list(map(repr, before.scalars.items()))
+    assert replace(after, scalars={}) == replace(before, scalars={})
+
+
+def test_non_finite_numbers_are_strings_at_any_depth() -> None:
+    detail = {"evidence": {"score": math.nan}, "list": [math.inf, [-math.inf]]}
+    event = Event(kind=EventKind.REFUSED, attempt=1, step=1, detail=detail)
+    assert json.loads(EVENT.encode(event))["detail"] == {
+        "evidence": {"score": "NaN"},
+        "list": ["Infinity", ["-Infinity"]],
+    }
+
+
+def test_a_bare_nan_is_read_and_never_written() -> None:
+    summary = SUMMARY.decode('{"job": "j", "attempt": 1, "step": 0, "scalars": {"loss": NaN}}')
+    assert math.isnan(summary.scalars["loss"])
+    assert '"loss":"NaN"' in SUMMARY.encode(summary)
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ('{"job": "j", "attempt": 1, "step": 0, "stepp": 1}', (0, "stepp")),
+        ('{"job": "j", "attempt": 1, "step": 0, "applied": {"cliplow": 1}}', (0, "applied", "cliplow")),
+        ('{"job": "j", "attempt": 1}', (0, "step")),
+    ],
+)
+def test_a_malformed_summary_names_its_field(text: str, field: tuple[object, ...]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        SUMMARY.decode(text)
+    assert [error["loc"] for error in caught.value.errors()] == [field]
+
+
+def test_a_state_in_the_middle_of_an_incident_survives() -> None:
+    plant, config = Plant(seed=3, noisy_from=5), AgentConfig(mode=Mode.AUTO)
+    state = RunState.initial("run", config.mode)
+    for _ in range(30):
+        outcome = advance(config, state, plant.advance())
+        plant.obey(outcome.command)
+        state = RUN_STATE.decode(RUN_STATE.encode(outcome.state))
+        assert state == outcome.state
+    assert state.generation > 0
+    assert CONFIG.decode(CONFIG.encode(config)) == config
+
+
+def test_an_action_survives_with_the_types_of_its_values() -> None:
+    overrides = {"centering": True, "clip_low": 1.0, "clip_mode": "calibrated", "clip_high": None}
+    action = OperatorAction(job="j", verb=OperatorVerb.PATCH_CONTROLS, issuer="me", reason="why", overrides=overrides)
+    after = ACTION.decode(ACTION.encode(action))
+    assert after == action
+    assert [type(value) for value in after.overrides.values()] == [bool, float, str, type(None)]
+
+
+def test_the_digest_ignores_the_order_of_keys_and_nothing_else() -> None:
+    assert digest('{"a": 1, "b": [1, 2]}') == digest('{"b":[1,2],"a":1}')
+    assert digest('{"a": 1, "b": [1, 2]}') != digest('{"a": 1, "b": [2, 1]}')

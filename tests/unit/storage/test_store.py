@@ -1,0 +1,226 @@
+"""The store on real SQLite files."""
+
+import sqlite3
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+
+from trimtab.storage.engine import StorageError, open_engine
+from trimtab.storage.queries import UnknownJobError
+from trimtab.storage.store import Appended, ConfigFixedError, ConflictError, Store
+from trimtab.storage.tables import Base
+from trimtab.storage.values import Entry, EntryKind, Folded, NewEvent
+
+ENTRY = Entry(kind=EntryKind.SUMMARY, payload='{"a":1}', digest="d" * 64, received_at=10.0, attempt=1, step=0, rank=0)
+ACTION = Entry(kind=EntryKind.OPERATOR, payload="{}", digest="e" * 64, received_at=11.0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "agent.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Store:
+    store = Store(path)
+    store.migrate()
+    return store
+
+
+def counting(_config: str, state: str | None) -> Folded[int]:
+    """A fold whose state is the number of entries so far, with one event each."""
+    n = int(state or 0) + 1
+    event = NewEvent(kind="counted", attempt=1, step=n, message=f"entry {n}", detail=f'{{"n": {n}}}')
+    return Folded(state=str(n), events=(event,), signals={"n": float(n), "broken": float("nan")}, result=n)
+
+
+def silent(config: str, state: str | None) -> Folded[int]:
+    """The same without signals, as for an action."""
+    return replace(counting(config, state), signals={})
+
+
+def put(store: Store, entry: Entry, job: str = "run") -> tuple[Appended, int]:
+    fold = counting if entry.kind is EntryKind.SUMMARY else silent
+    return store.append(job, entry, fold, config_if_new='{"window": 5}')
+
+
+def test_an_entry_is_stored_with_everything_that_it_changes(store: Store) -> None:
+    assert put(store, ENTRY) == (Appended.STORED, 1)
+    assert put(store, ACTION) == (Appended.STORED, 2)
+    recorded = store.recorded("run")
+    assert recorded.config == '{"window": 5}'
+    assert recorded.entries == (replace(ENTRY, seq=1), replace(ACTION, seq=2))
+    assert [(e.number, e.seq, e.kind, e.message, e.detail) for e in recorded.events] == [
+        (1, 1, "counted", "entry 1", {"n": 1}),
+        (2, 2, "counted", "entry 2", {"n": 2}),
+    ]
+    assert recorded.state == store.state("run") == "2"
+    assert store.job("run").rows == 2
+
+
+def test_a_repeated_summary_is_folded_for_its_answer_and_not_stored(store: Store) -> None:
+    put(store, ENTRY)
+    before = store.recorded("run")
+    assert put(store, replace(ENTRY, received_at=99.0)) == (Appended.DUPLICATE, 2)
+    assert store.recorded("run") == before
+
+
+def test_other_content_under_a_key_goes_to_quarantine_once_and_the_first_stays(store: Store) -> None:
+    put(store, ENTRY)
+    before = store.recorded("run")
+    for _ in range(2):
+        with pytest.raises(ConflictError, match="attempt 1, step 0, rank 0 of job 'run'"):
+            put(store, replace(ENTRY, digest="f" * 64))
+    assert store.recorded("run") == before
+    assert store.quarantined("run") == 1
+
+
+def test_actions_have_no_key(store: Store) -> None:
+    assert [put(store, ACTION) for _ in range(3)] == [(Appended.STORED, n) for n in (1, 2, 3)]
+
+
+def test_a_fold_that_raises_stores_nothing_not_even_the_job(store: Store) -> None:
+    def broken(_config: str, _state: str | None) -> Folded[int]:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        store.append("run", ENTRY, broken, config_if_new="{}")
+    assert store.jobs() == []
+    assert put(store, ENTRY) == (Appended.STORED, 1)
+
+
+def test_jobs_are_counted_apart_and_listed_newest_first(store: Store) -> None:
+    put(store, ENTRY, "one")
+    put(store, ENTRY, "two")
+    assert put(store, replace(ENTRY, step=1), "one") == (Appended.STORED, 2)
+    assert [(job.name, job.rows) for job in store.jobs()] == [("two", 1), ("one", 2)]
+
+
+@pytest.mark.parametrize(
+    "read", ["job", "state", "recorded", "latest_summary", "events", "signal_names", "quarantined"]
+)
+def test_an_unknown_job_is_an_error_everywhere(store: Store, read: str) -> None:
+    with pytest.raises(UnknownJobError, match="there is no job 'nope'"):
+        getattr(store, read)("nope")
+
+
+def test_non_finite_signals_keep_their_kind_and_rank_0_draws_the_chart(store: Store, path: Path) -> None:
+    put(store, ENTRY)
+    put(store, replace(ENTRY, rank=1, digest="f" * 64))
+    put(store, replace(ENTRY, step=1, digest="a" * 64))
+    n, broken, unseen = store.signals("run", ["n", "broken", "unseen"], 1)
+    assert (n.steps, n.values) == ((0, 1), (1.0, 3.0))
+    assert list(map(repr, broken.values)) == ["nan", "nan"]
+    assert unseen.steps == ()
+    assert store.signal_names("run") == ["broken", "n"]
+    assert store.signals_at("run", 1, 1)["n"] == 3.0
+    assert store.attempts("run") == [1]
+    rows = sqlite3.connect(path).execute("SELECT DISTINCT value, kind FROM signals WHERE name = 'broken'").fetchall()
+    assert rows == [(None, "nan")]
+
+
+def test_events_are_paged_and_filtered(store: Store) -> None:
+    for step in range(5):
+        put(store, replace(ENTRY, step=step))
+    assert [event.number for event in store.events("run", after=1, limit=2)] == [2, 3]
+    assert store.events("run", kinds=["other"]) == []
+    assert len(store.events("run", kinds=["counted"])) == 5
+
+
+def test_the_latest_summary_is_the_last_that_came(store: Store) -> None:
+    put(store, replace(ENTRY, step=7))
+    put(store, replace(ENTRY, step=3))
+    put(store, ACTION)
+    latest = store.latest_summary("run")
+    assert latest is not None
+    assert (latest.step, latest.seq) == (3, 2)
+
+
+def test_settings_are_fixed_by_the_first_entry(store: Store) -> None:
+    store.register("run", '{"window": 5}', 1.0)
+    store.register("run", '{"window": 6}', 1.0)
+    put(store, ENTRY)
+    store.register("run", '{ "window":6}', 1.0)
+    with pytest.raises(ConfigFixedError, match="'run' has a ledger that was folded with other settings"):
+        store.register("run", '{"window": 7}', 1.0)
+    assert store.job("run").config == '{"window": 6}'
+
+
+def test_threads_that_send_the_same_entries_store_each_once_and_in_order(store: Store) -> None:
+    outcomes: list[Appended] = []
+    gate = threading.Barrier(8)
+
+    def send() -> None:
+        gate.wait()
+        for step in range(10):
+            outcomes.append(put(store, replace(ENTRY, step=step))[0])
+
+    threads = [threading.Thread(target=send) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes.count(Appended.STORED) == 10
+    assert outcomes.count(Appended.DUPLICATE) == 70
+    assert [entry.seq for entry in store.recorded("run").entries] == list(range(1, 11))
+    assert store.state("run") == "10"
+
+
+def test_two_stores_on_one_file_see_each_other(store: Store, path: Path) -> None:
+    other = Store(path)
+    put(store, ENTRY)
+    assert put(other, replace(ENTRY, step=1)) == (Appended.STORED, 2)
+    assert store.state("run") == "2"
+
+
+def test_the_migrations_make_exactly_the_tables(path: Path) -> None:
+    Store(path).migrate()
+    with open_engine(path).connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_migrating_again_changes_nothing_and_readiness_follows(path: Path) -> None:
+    store = Store(path)
+    assert store.not_ready() == ["the schema is at nothing, not at 0001; restart the service to migrate it"]
+    store.migrate()
+    store.migrate()
+    assert store.not_ready() == []
+
+
+def test_a_schema_of_a_newer_program_is_refused(store: Store, path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(StorageError, match="upgrade trimtab"):
+        Store(path).migrate()
+    assert store.not_ready() == ["the schema is at 9999, not at 0001; restart the service to migrate it"]
+
+
+def test_sqlite_is_set_up_for_one_writer_and_many_readers(path: Path) -> None:
+    with open_engine(path).connect() as connection:
+        read = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+            for name in ("journal_mode", "synchronous", "busy_timeout", "foreign_keys")
+        }
+    assert read == {"journal_mode": "wal", "synchronous": 1, "busy_timeout": 5000, "foreign_keys": 1}
+
+
+def test_a_path_that_cannot_be_is_told_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="does not exist; make it"):
+        Store(tmp_path / "no" / "agent.db")
+    with pytest.raises(StorageError, match="is a folder"):
+        Store(tmp_path)
+    with pytest.raises(StorageError, match="cannot be used"):
+        Store("nonsense://host/db")
+
+
+def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("remember the milk\n" * 100)
+    with pytest.raises(StorageError, match="cannot be used: file is not a database"):
+        Store(path).migrate()
+    assert path.read_text().startswith("remember the milk")
