@@ -24,7 +24,7 @@ class ConfigError(ValueError):
 class Section(BaseModel):
     """A table of the TOML file."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class TaskConfig(Section):

@@ -25,7 +25,7 @@ def draw(path: Path, runs: Sequence[RunOutcome]) -> None:
     """Write the picture of the first seed's runs as a PNG."""
     seed = min(run.seed for run in runs)
     names = [name for name in SCENARIOS if any(run.scenario == name for run in runs)]
-    figure = Figure(figsize=(6.4 * len(names), 4.4), layout="constrained")
+    figure = Figure(figsize=(6.4 * len(names), 5.0), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
     for panel, name in zip(panels, names, strict=True):
@@ -38,7 +38,7 @@ def draw(path: Path, runs: Sequence[RunOutcome]) -> None:
         panel.set_ylim(0, 1.02)
         panel.grid(alpha=0.25)
         panel.spines[["top", "right"]].set_visible(False)
-        panel.legend(fontsize=8, loc="lower right", frameon=False)
+        panel.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2, frameon=False)
     panels[0].set_ylabel(f"reward under the run's own sampler ({SMOOTHING}-step mean)")
     figure.savefig(path, dpi=150)
 

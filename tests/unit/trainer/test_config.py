@@ -1,0 +1,78 @@
+"""Configurations that must not reach step 0, and how they are told; and those that must."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trimtab.trainer.config import ConfigError, RunConfig, load_config
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["rollout.lags=2"], r"rollout\.lags: Extra inputs are not permitted \(given 2\)"),
+        (["rollout.lag=-1"], r"rollout\.lag: .*greater than or equal to 0 \(given -1\)"),
+        (["rollout.group_size=1"], r"rollout\.group_size: .*greater than or equal to 2"),
+        (["rollout.temperature=0.0"], r"rollout\.temperature: .*greater than 0"),
+        (["controls.clip_low=1.5"], r"clip_low: 1\.5 is not a number in \[0, 1\]"),
+        (["controls.clip_low=-0.2"], r"clip_low: -0\.2 is not a number in \[0, 1\]"),
+        (["controls.sampler_format=nvfp5"], r"controls\.sampler_format: 'nvfp5' is none of .*nvfp4"),
+        (["controls.sampler_format=nvfp4", "model.width=72"], r"model\.width .*72.*16"),
+        (["controls.train_format=fp8-block"], r"model\.width \(controls\.train_format = 'fp8-block'\).*128"),
+        (["model.width=60", "model.heads=8"], r"model: width: 60 is not divisible by heads = 8"),
+        (["update.minibatches=30"], r"update\.minibatches: 30 is more than rollout\.prompts = 24"),
+        (["update.backward=quantised"], r"update\.backward: .*'dequantized'"),
+        (["outliers.channels=65"], r"outliers\.channels: 65 is more than model\.width = 64"),
+        (["outliers.scale=10.0"], r"outliers: scale: 10\.0 is not a power of two"),
+        (["warm_start.error_rate=1.5"], r"warm_start\.error_rate: .*less than or equal to 1"),
+        (["steps=0"], r"steps: .*greater than or equal to 1"),
+        (["rollout.lag"], r"'rollout\.lag': write an override as section\.key=value"),
+        (["rollout.lag=1", "rollout.lag.deep=1"], r"lag is a value, not a section"),
+        (["schedule=[{step=3, controls={centring=true}}]"], r"centring: no such control"),
+        (['schedule=[{step=3, controls={sampler_format="nvfp5"}}]'], r"'nvfp5' is none of"),
+    ],
+)
+def test_bad_settings_are_refused_with_the_field_named(overrides: list[str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        load_config(None, overrides)
+
+
+def test_every_problem_is_told_at_once() -> None:
+    with pytest.raises(ConfigError) as told:
+        load_config(None, ["rollout.lag=-1", "steps=0"])
+    assert "rollout.lag" in str(told.value)
+    assert "steps" in str(told.value)
+
+
+def test_file_then_overrides(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text('seed = 3\n[rollout]\nlag = 2\n[controls]\nratio_reference = "recomputed"\nclip_high = 0.28\n')
+    config = load_config(path, ["rollout.lag=4", "controls.sampler_format=nvfp4-46"])
+    assert (config.seed, config.rollout.lag) == (3, 4)
+    assert config.controls.clip_high == 0.28
+    assert config.controls.sampler_format == "nvfp4-46"
+
+
+def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text("seed = = 3")
+    with pytest.raises(ConfigError, match=r"run\.toml"):
+        load_config(path)
+    with pytest.raises(ConfigError, match=r"missing\.toml"):
+        load_config(tmp_path / "missing.toml")
+
+
+def test_schedule_changes_only_what_it_names_from_its_step_on() -> None:
+    config = load_config(
+        None,
+        ['schedule=[{step=5, controls={lr_scale=0.5}}, {step=2, controls={sampler_format="nvfp4"}}]'],
+    )
+    assert [config.controls_at(step).sampler_format for step in (0, 1, 2, 9)] == ["bf16", "bf16", "nvfp4", "nvfp4"]
+    assert [config.controls_at(step).lr_scale for step in (0, 4, 5)] == [1.0, 1.0, 0.5]
+
+
+def test_configuration_survives_json() -> None:
+    config = load_config(None, ["schedule=[{step=5, controls={lr_scale=0.5}}]", "controls.importance_high=inf"])
+    assert RunConfig.model_validate_json(config.model_dump_json()) == config

@@ -1,0 +1,170 @@
+"""The step: what it samples with, what it reports, and that controls act at the step boundary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+import trimtab
+from trimtab.hooks.controls import Liveness
+from trimtab.hooks.emitter import Emitter
+from trimtab.hooks.records import Command, StepSummary
+from trimtab.hooks.transport.memory import MemoryTransport
+from trimtab.trainer.config import RunConfig, validated
+from trimtab.trainer.grpo import GRPOTrainer, capabilities
+from trimtab.trainer.warm_start import warm_weights
+
+
+@contextmanager
+def training(config: RunConfig) -> Iterator[tuple[GRPOTrainer, MemoryTransport]]:
+    """A trainer at step 0 and the transport that keeps its summaries."""
+    transport = MemoryTransport()
+    with Emitter(
+        transport, job="t", attempt=0, controls=config.controls_at(0), capabilities=capabilities(config)
+    ) as emitter:
+        yield GRPOTrainer(config, emitter, warm_weights(config)), transport
+
+
+def changed(config: RunConfig, **sections: object) -> RunConfig:
+    data = config.model_dump()
+    for name, value in sections.items():
+        data[name] = {**data[name], **value} if isinstance(value, dict) else value
+    return validated(data)
+
+
+def summaries(config: RunConfig) -> list[StepSummary]:
+    with training(config) as (trainer, transport):
+        list(trainer.run())
+    return list(transport.sent)
+
+
+def test_a_run_is_reproduced_by_its_seed(tiny: RunConfig) -> None:
+    with training(tiny) as (first, _), training(tiny) as (second, _), training(changed(tiny, seed=1)) as (other, _):
+        rewards = [[record.loss for record in trainer.run()] for trainer in (first, second, other)]
+    assert rewards[0] == rewards[1]
+    assert rewards[0] != rewards[2]
+
+
+def test_every_step_reports_its_tokens_ratios_and_scalars(tiny: RunConfig) -> None:
+    with training(tiny) as (trainer, transport):
+        records = list(trainer.run())
+    assert [summary.step for summary in transport.sent] == list(range(6))
+    for record, summary in zip(records, transport.sent, strict=True):
+        assert set(summary.sketches) == {"update", "mismatch", "shadow"}
+        assert summary.tokens == sum(part.n for part in summary.sketches["update"].signs())
+        assert summary.scalars["reward_mean"] == record.reward_mean
+        assert summary.applied.sampler_format == "nvfp4"
+        mismatch = summary.sketches["mismatch"].pooled
+        mean = mismatch.sum("log_ratio") / mismatch.n
+        variance = mismatch.sum("log_ratio_sq") / mismatch.n - mean**2
+        assert math.sqrt(variance * mismatch.n / (mismatch.n - 1)) == pytest.approx(record.mismatch_std, rel=1e-4)
+
+
+def test_the_sampler_is_lag_steps_old_once_the_run_is(tiny: RunConfig) -> None:
+    assert [summary.staleness for summary in summaries(tiny)] == [0.0, 1.0, 2.0, 2.0, 2.0, 2.0]
+
+
+def test_without_lag_and_quantisation_the_first_minibatch_has_ratio_one(tiny: RunConfig) -> None:
+    config = changed(
+        tiny,
+        rollout={"lag": 0},
+        controls={"sampler_format": "bf16"},
+        update={"minibatches": 1},
+    )
+    for summary in summaries(config):
+        update = summary.sketches["update"].pooled
+        assert abs(update.quantile(0.001)) < 0.05
+        assert abs(update.quantile(0.999)) < 0.05
+
+
+def test_the_twin_equals_the_ratio_where_everything_is_bf16(tiny: RunConfig) -> None:
+    config = changed(tiny, controls={"sampler_format": "bf16"})
+    for summary in summaries(config):
+        # The sampler computes with a cache, the twin without, so that sums are ordered otherwise; nothing more.
+        for quantile in (0.05, 0.5, 0.95):
+            update = summary.sketches["update"].pooled.quantile(quantile)
+            assert update == pytest.approx(summary.sketches["shadow"].pooled.quantile(quantile), abs=0.03)
+
+
+def test_the_twin_is_computed_every_so_many_steps(tiny: RunConfig) -> None:
+    config = changed(tiny, shadow={"every": 3})
+    assert ["shadow" in summary.sketches for summary in summaries(config)] == [True, False, False] * 2
+    none = changed(tiny, shadow={"every": 0})
+    assert not any("shadow" in summary.sketches for summary in summaries(none))
+    assert not capabilities(none).shadow
+
+
+def test_a_quantised_trainer_moves_the_twin_away_from_the_ratio(tiny: RunConfig) -> None:
+    config = changed(tiny, controls={"train_format": "nvfp4"})
+    last = summaries(config)[-1]
+    assert last.sketches["update"] != last.sketches["shadow"]
+
+
+def test_a_command_acts_from_the_next_step_on(tiny: RunConfig) -> None:
+    with training(tiny) as (trainer, transport):
+        trainer.step()
+        overrides = {"ratio_reference": "recomputed", "centering": True, "lr_scale": 0.5, "sampler_format": "fp8-row"}
+        transport.set_command(
+            Command(job="t", attempt=0, generation=1, overrides=overrides, reason="test", issuer="test")
+        )
+        during, after = trainer.step(), trainer.step()
+    assert (during.generation, during.controls.centering) == (0, False)
+    assert after.generation == 1
+    assert after.controls == tiny.controls.overlaid(overrides)
+    assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(0.5 * tiny.update.lr)
+
+
+def test_the_runs_own_schedule_and_an_override_do_not_fight(tiny: RunConfig) -> None:
+    config = changed(tiny, schedule=[{"step": 3, "controls": {"sampler_format": "bf16"}}])
+    with training(config) as (trainer, transport):
+        transport.set_command(
+            Command(job="t", attempt=0, generation=1, overrides={"centering": True}, reason="test", issuer="test")
+        )
+        records = list(trainer.run())
+    assert [record.controls.sampler_format for record in records] == ["nvfp4"] * 3 + ["bf16"] * 3
+    assert [record.controls.centering for record in records] == [False] + [True] * 5
+
+
+def test_calibrated_bounds_widen_only_when_asked_for(tiny: RunConfig) -> None:
+    config = changed(tiny, rollout={"prompts": 24, "group_size": 8})
+    with training(config) as (trainer, transport):
+        nominal = [trainer.step() for _ in range(3)]
+        transport.set_command(
+            Command(
+                job="t", attempt=0, generation=1, overrides={"clip_mode": "calibrated"}, reason="test", issuer="test"
+            )
+        )
+        trainer.step()
+        calibrated = trainer.step()
+    assert all((record.clip_low, record.clip_high) == pytest.approx((0.8, 1.2)) for record in nominal)
+    assert calibrated.clip_low < 0.8 or calibrated.clip_high > 1.2
+    assert calibrated.clip_low >= 0.8 / math.e - 1e-6
+
+
+def test_capabilities_say_what_the_configuration_allows(tiny: RunConfig) -> None:
+    can = capabilities(changed(tiny, rollout={"head": 0}))
+    assert can.refusal("centering", True) is not None
+    assert can.controls["sampler_format"] is Liveness.NEXT_ROLLOUT
+    assert "nvfp4" in can.sampler_formats
+    assert "fp8-block" not in can.sampler_formats  # its blocks of 128 do not divide a width of 32
+    assert capabilities(tiny).refusal("centering", True) is None
+
+
+def test_a_dead_agent_changes_nothing(tiny: RunConfig) -> None:
+    with training(tiny) as (trainer, _):
+        expected = [record.loss for record in trainer.run()]
+    with trimtab.attach(
+        "http://127.0.0.1:9", job="t", attempt=0, controls=tiny.controls, capabilities=capabilities(tiny), spool=None
+    ) as emitter:
+        alone = GRPOTrainer(tiny, emitter, warm_weights(tiny))
+        assert [record.loss for record in alone.run()] == expected
+
+
+def test_zero_variance_groups_are_counted(tiny: RunConfig) -> None:
+    with training(tiny) as (trainer, _):
+        rewards = torch.tensor([1.0, 1, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0])
+        assert trainer._zero_variance_fraction(rewards) == pytest.approx(2 / 3)
