@@ -205,10 +205,12 @@ def drift_run(
     tokens: int = 8000,
     entropy: float = 0.35,
 ) -> Iterable[StepSummary]:
-    """A stationary run in which negative-advantage tokens drift from `onset` on: the lowest 5 % by -`tail`, all by -`bulk`.
+    """A stationary run in which negative-advantage tokens drift from `onset` on: the lowest 5 % by -`tail`, all by
+    -`bulk`.
 
-    97 % of the log-ratios are N(0, 0.04), 3 % Laplace(0.15); `wander` is the standard deviation of an AR(1) change of their
-    common scale, `ramp` the steps over which the drift grows. Rewards are binary. There are `tokens` of each sign.
+    97 % of the log-ratios are N(0, 0.04), 3 % Laplace(0.15); `wander` is the standard deviation of an AR(1) change of
+    their common scale, `ramp` the steps over which the drift grows. Rewards are binary. There are `tokens` of each
+    sign.
     """
     rng = np.random.default_rng(seed)
     wandering = 0.0

@@ -1,0 +1,45 @@
+"""Plants joined to a service over HTTP, and the program in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from agent_runs import Plant
+
+from trimtab.api.client import Client
+
+
+def drive(client: Client, plant: Plant, steps: int) -> None:
+    """Report `steps` steps of a plant, which obeys every reply."""
+    for _ in range(steps):
+        plant.obey(client.ingest(plant.advance()).command)
+
+
+def trimtab(*arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run the command line to its end, 200 columns wide and without colours."""
+    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
+    command = [sys.executable, "-c", "from trimtab.api.cli import main; main()", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    assert not check or done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@contextmanager
+def serving(db: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`trimtab serve` on a free port: the process and its address. It is killed, not asked, when the block ends."""
+    program = "from trimtab.api.cli import main; main()"
+    command = [sys.executable, "-c", program, "serve", "--db", str(db), "--port", "0", "--json", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line, f"no ready line; exit status {process.wait(10)}"
+            yield process, json.loads(line)["url"]
+        finally:
+            process.kill()

@@ -1,0 +1,294 @@
+"""The fold itself: duplicates, attempts, generations, JSON, loss, and bounds for any input."""
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from agent_runs import CAPABLE, Plant, step_summary
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ConfigDict, TypeAdapter
+
+from trimtab.agent.advance import Outcome, advance
+from trimtab.agent.changes import BUDGET_STEPS
+from trimtab.agent.config import AgentConfig, with_settings
+from trimtab.agent.replay import replay
+from trimtab.agent.run_state import RunState
+from trimtab.agent.state import Event, EventKind, Mode, OperatorAction, OperatorVerb
+from trimtab.hooks.controls import Controls
+from trimtab.hooks.records import NonFinite, StepSummary
+
+AUTO = AgentConfig(mode=Mode.AUTO)
+JSON: TypeAdapter[list[RunState]] = TypeAdapter(list[RunState], config=ConfigDict(ser_json_inf_nan="strings"))
+EVENTS: TypeAdapter[list[Event]] = TypeAdapter(list[Event], config=ConfigDict(ser_json_inf_nan="strings"))
+
+
+def text(state: RunState) -> bytes:
+    return JSON.dump_json([state])
+
+
+def reloaded(state: RunState) -> RunState:
+    return JSON.validate_json(text(state))[0]
+
+
+def recorded(plant: Plant, steps: int, config: AgentConfig = AUTO) -> list[StepSummary]:
+    """The ledger of a run under the agent."""
+    state, ledger = RunState.initial(plant.job, config.mode), []
+    for _ in range(steps):
+        ledger.append(plant.advance())
+        outcome = advance(config, state, ledger[-1])
+        state = outcome.state
+        plant.obey(outcome.command)
+    return ledger
+
+
+LEDGER = recorded(Plant(seed=0, noisy_from=12), 60)
+
+
+def test_replay_is_the_fold() -> None:
+    state, events = RunState.initial("run", Mode.AUTO), []
+    for record in LEDGER:
+        outcome = advance(AUTO, state, record)
+        state, events = outcome.state, [*events, *outcome.events]
+    replayed, again = replay(AUTO, LEDGER)
+    assert text(replayed) == text(state)
+    assert EVENTS.dump_json(list(again)) == EVENTS.dump_json(events)
+
+
+def test_replay_under_other_settings_judges_otherwise() -> None:
+    strict = with_settings(AUTO, {"detectors.mismatch.std_limit": 5.0, "detectors.asymmetry.gap_limit": 50.0})
+    _, events = replay(strict, LEDGER)
+    assert [e for e in events if e.kind is EventKind.CONTROLS_CHANGED] == []
+
+
+def test_replay_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="records: none"):
+        replay(AUTO, [])
+
+
+def test_a_record_of_another_job_is_refused() -> None:
+    with pytest.raises(ValueError, match="job: the record is of 'other'"):
+        advance(AUTO, RunState.initial("run"), step_summary(0, job="other"))
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_any_split_and_reload_gives_the_same(data: st.DataObject) -> None:
+    whole, events = replay(AUTO, LEDGER)
+    cuts = data.draw(st.sets(st.integers(0, len(LEDGER) - 1), max_size=5))
+    state, again = RunState.initial("run", Mode.AUTO), []
+    for place, record in enumerate(LEDGER):
+        if place in cuts:
+            state = reloaded(state)
+        outcome = advance(AUTO, state, record)
+        state, again = outcome.state, [*again, *outcome.events]
+    assert text(state) == text(whole)
+    assert EVENTS.dump_json(again) == EVENTS.dump_json(list(events))
+
+
+@settings(max_examples=25, deadline=None)
+@given(repeats=st.lists(st.integers(0, 3), min_size=60, max_size=60), back=st.integers(1, 20))
+def test_duplicates_and_late_records_change_nothing(repeats: list[int], back: int) -> None:
+    whole, events = replay(AUTO, LEDGER)
+    state, again = RunState.initial("run", Mode.AUTO), []
+    for place, record in enumerate(LEDGER):
+        late = [LEDGER[max(place - back, 0)]] if place % 7 == 0 and place else []
+        for each in [record] * (1 + repeats[place]) + late:
+            outcome = advance(AUTO, state, each)
+            state, again = outcome.state, [*again, *outcome.events]
+    assert text(state) == text(whole)
+    assert EVENTS.dump_json(again) == EVENTS.dump_json(list(events))
+
+
+def test_a_duplicate_still_gets_the_command_that_is_due() -> None:
+    state = RunState.initial("run")
+    state = advance(AUTO, state, step_summary(0)).state
+    patch = OperatorAction(
+        job="run", verb=OperatorVerb.PATCH_CONTROLS, issuer="ada", reason="r", overrides={"clip_high": 0.3}
+    )
+    state = advance(AUTO, state, patch).state
+    outcome = advance(AUTO, state, step_summary(0))
+    assert outcome.state == state
+    assert outcome.command is not None
+    assert outcome.command.overrides == {"clip_high": 0.3}
+
+
+def test_other_ranks_are_not_judged() -> None:
+    state = advance(AUTO, RunState.initial("run"), step_summary(0)).state
+    outcome = advance(AUTO, state, replace(step_summary(1, nonfinite={"loss": NonFinite(nan=1)}), rank=1))
+    assert outcome == Outcome(state=state)
+
+
+def test_a_state_with_non_finite_values_survives_json() -> None:
+    wild = {"loss": math.nan, "grad_norm": math.inf, "reward_mean": -math.inf, "length_mean": 1e308}
+    state = RunState.initial("run")
+    for step in range(3):
+        state = advance(AUTO, state, step_summary(step, scalars=wild, nonfinite={"entropy": NonFinite(nan=4)})).state
+    assert text(reloaded(state)) == text(state)
+    assert state.tracks["grad_norm"].recent == (math.inf,) * 3
+    assert b'"NaN"' in text(state)
+    assert b'"-Infinity"' in text(state)
+
+
+def test_the_state_stays_small() -> None:
+    state, _ = replay(AUTO, LEDGER)
+    assert len(text(state)) < 64 * 1024
+
+
+# Attempts.
+
+
+def test_a_new_attempt_may_go_back_and_starts_its_baselines_anew() -> None:
+    state, _ = replay(AUTO, LEDGER)
+    outcome = advance(AUTO, state, step_summary(40, attempt=2, scalars={"reward_mean": 0.2}))
+    assert (outcome.state.attempt, outcome.state.last_step, outcome.state.steps) == (2, 40, 1)
+    assert outcome.state.tick == state.tick + 1
+    assert outcome.state.tracks["reward_mean"].recent == (0.2,)
+    assert outcome.events[0].kind is EventKind.ATTEMPT_STARTED
+    assert outcome.state.verdicts["reward"].state.value == "inconclusive"
+    assert advance(AUTO, outcome.state, step_summary(41, attempt=1)) == Outcome(state=outcome.state)
+
+
+def test_what_is_wanted_outlives_a_restart_of_the_trainer() -> None:
+    state, _ = replay(AUTO, LEDGER)
+    wanted = state.overrides
+    assert wanted == {"ratio_reference": "recomputed", "centering": True}
+    outcome = advance(AUTO, state, step_summary(40, attempt=2))
+    assert outcome.command is not None
+    assert (outcome.command.attempt, outcome.command.overrides) == (2, wanted)
+
+
+def test_a_gap_in_the_steps_is_no_alarm() -> None:
+    state, events = replay(AUTO, [step_summary(i) for i in (0, 1, 3, 4, 100)])
+    assert [event.kind for event in events] == [EventKind.ATTEMPT_STARTED]
+    assert state.steps == 5
+
+
+# Generations.
+
+
+def test_an_agent_from_an_old_backup_never_goes_below_the_trainers_generation() -> None:
+    fresh = RunState.initial("run")
+    outcome = advance(AUTO, fresh, step_summary(0, generation=7))
+    assert (outcome.state.generation, outcome.command) == (7, None)
+    patch = OperatorAction(
+        job="run", verb=OperatorVerb.PATCH_CONTROLS, issuer="ada", reason="r", overrides={"clip_high": 0.3}
+    )
+    older = advance(AUTO, fresh, patch).state
+    outcome = advance(AUTO, older, step_summary(0, generation=7))
+    assert outcome.command is not None
+    assert (outcome.command.generation, outcome.command.overrides) == (8, {"clip_high": 0.3})
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_with_a_third_of_the_messages_lost_it_still_converges(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    plant, state = Plant(seed=seed, noisy_from=0), RunState.initial("run", Mode.AUTO)
+    for _ in range(120):
+        summary = plant.advance()
+        if rng.random() < 0.3:
+            continue
+        outcome = advance(AUTO, state, summary)
+        state = outcome.state
+        if rng.random() >= 0.3:
+            plant.obey(outcome.command)
+    assert plant.overrides == state.overrides == {"ratio_reference": "recomputed", "centering": True}
+    assert plant.generation == state.generation == 1
+    assert plant.reward > 0.9
+
+
+# Bounds that hold for any input at all.
+
+TIGHT = with_settings(
+    AgentConfig(mode=Mode.AUTO),
+    {
+        "policy.settle": 2,
+        "policy.cooldown": 3,
+        "policy.verify": 2,
+        "policy.relax_after": 3,
+        "policy.budget": 4,
+        "incidents.keep_firing_for": 2,
+        "window": 2,
+    },
+)
+RNG = np.random.default_rng(0)
+BATCHES = {
+    (std, clip): (RNG.normal(0, std, 300), np.where(np.arange(300) < clip * 300, 0.5, 0.0))
+    for std in (0.01, 0.5)
+    for clip in (0.0, 0.1)
+}
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> dict[str, Any]:
+    batch = BATCHES[draw(st.sampled_from(sorted(BATCHES)))]
+    return {
+        "update": batch,
+        "mismatch": (batch[0], batch[0]),
+        "scalars": {
+            "reward_mean": draw(st.sampled_from([0.0, 0.5, 1.0, math.nan])),
+            "grad_norm": draw(st.sampled_from([0.1, math.inf])) if draw(st.integers(0, 9)) == 0 else 0.1,
+        },
+        "entropy": draw(st.sampled_from([0.01, 0.3, 2.0])),
+        "tokens": draw(st.sampled_from([600, 600, 600, 0])),
+        "obedient": draw(st.booleans()),
+        "refuses": draw(st.integers(0, 9)) == 0,
+        "attempt_up": draw(st.integers(0, 19)) == 0,
+        "patch": draw(st.sampled_from([None] * 8 + [{"clip_high": 0.3}, {"clip_mode": "nominal"}])),
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(series=st.lists(steps(), min_size=1, max_size=40))
+def test_actions_stay_within_their_bounds_for_any_input(series: list[dict[str, Any]]) -> None:
+    state = RunState.initial("run", Mode.AUTO)
+    own = Controls(ratio_reference="sampler")
+    attempt, generation, overrides = 1, 0, {}
+    acted: list[int] = []
+    patched: dict[str, Any] = {}
+    for step, given_ in enumerate(series):
+        fields = dict(given_)
+        obedient, refuses = fields.pop("obedient"), fields.pop("refuses")
+        patch = fields.pop("patch")
+        attempt += fields.pop("attempt_up")
+        if patch is not None:
+            patched |= patch
+            row = OperatorAction(job="run", verb=OperatorVerb.PATCH_CONTROLS, issuer="ada", reason="r", overrides=patch)
+            state = advance(TIGHT, state, row).state
+        refusals = ("centering: not now",) if refuses else ()
+        summary = step_summary(
+            step,
+            attempt=attempt,
+            applied=own.overlaid(overrides),
+            generation=generation,
+            capabilities=CAPABLE,
+            refusals=refusals,
+            **fields,
+        )
+        before = state.generation
+        outcome = advance(TIGHT, state, summary)
+        state = outcome.state
+        assert state.generation >= before
+        made = [e for e in outcome.events if e.kind is EventKind.CONTROLS_CHANGED and "proposal" in e.detail]
+        assert len(made) <= 1
+        acted += [state.tick] * len(made)
+        if made:
+            assert state.steps > TIGHT.policy.settle
+        # What a person set is theirs, and is what is wanted.
+        assert state.person_overrides == patched
+        assert state.overrides.items() >= patched.items()
+        own.overlaid(state.overrides)
+        # The command is due exactly while the trainer reports something else.
+        differs = generation != state.generation or any(
+            getattr(own.overlaid(overrides), name) != value for name, value in state.overrides.items()
+        )
+        assert (outcome.command is not None) == (state.generation > 0 and differs)
+        if obedient and outcome.command is not None:
+            generation, overrides = outcome.command.generation, outcome.command.overrides
+        assert text(reloaded(state)) == text(state)
+    assert all(later - earlier >= TIGHT.policy.cooldown for earlier, later in pairwise(acted))
+    for tick in acted:
+        assert sum(tick - BUDGET_STEPS < other <= tick for other in acted) <= TIGHT.policy.budget

@@ -1,0 +1,379 @@
+"""One contract for every detector, and exact verdicts for each."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from agent_runs import step_summary
+
+from trimtab.agent.advance import advance
+from trimtab.agent.config import AgentConfig, with_settings
+from trimtab.agent.detectors import DETECTORS
+from trimtab.agent.reading import Reading
+from trimtab.agent.run_state import RunState
+from trimtab.agent.signals import SIGNALS
+from trimtab.agent.state import State, Verdict
+from trimtab.hooks.controls import Controls
+from trimtab.hooks.records import NonFinite, StepSummary
+
+CONFIG = AgentConfig()
+N = 2000
+
+
+def final(records: list[StepSummary], config: AgentConfig = CONFIG) -> RunState:
+    state = RunState.initial(records[0].job, config.mode)
+    for record in records:
+        state = advance(config, state, record).state
+    return state
+
+
+def verdict(detector: str, records: list[StepSummary], config: AgentConfig = CONFIG) -> Verdict:
+    return final(records, config).verdicts[detector]
+
+
+def scalars_of(n: int, **series: Any) -> list[StepSummary]:
+    """n steps with scalars, each given as a constant or a sequence; `entropy` is a tensor's mean."""
+    at = [{k: float(v[i]) if np.ndim(v) else float(v) for k, v in series.items()} for i in range(n)]
+    return [step_summary(i, entropy=values.pop("entropy", None), scalars=values) for i, values in enumerate(at)]
+
+
+def spread_to(std: float, clip: float) -> tuple[np.ndarray, np.ndarray]:
+    """Log-ratios whose positive clip fraction is `clip` and whose spread is about `std`."""
+    rng = np.random.default_rng(0)
+    negative = rng.normal(0, std, N)
+    positive = np.where(np.arange(N) < clip * N, 0.5, -0.01)
+    return negative, positive
+
+
+def mismatched(std: float, clip: float, n: int = 6, **fields: Any) -> list[StepSummary]:
+    rng = np.random.default_rng(1)
+    gap = rng.normal(0, std, N), rng.normal(0, std, N)
+    return [step_summary(i, update=spread_to(0.1, clip), mismatch=gap, **fields) for i in range(n)]
+
+
+# The contract.
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_a_detector_is_a_value_that_names_itself(name: str) -> None:
+    detector = DETECTORS[name]
+    reading = Reading(summary=StepSummary(job="run", attempt=1, step=0), tracks={}, window=5)
+    settings = getattr(CONFIG.detectors, name)
+    first, second = detector.update(settings, reading), detector.update(settings, reading)
+    assert first == second
+    assert first[1].detector == name
+    assert type(first[0]) is type(detector)
+    assert hash(detector) == hash(DETECTORS[name])
+    assert first[1].message
+
+
+@pytest.mark.parametrize("name", sorted(set(DETECTORS) - {"nonfinite", "tokens"}))
+def test_what_is_not_reported_is_not_observed(name: str) -> None:
+    assert verdict(name, [step_summary(i) for i in range(40)]).state is State.NOT_OBSERVED
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_the_signals_of_a_detector_exist(name: str) -> None:
+    assert set(DETECTORS[name].SIGNALS) <= set(SIGNALS)
+
+
+@pytest.mark.parametrize("name", ["mismatch", "asymmetry", "entropy", "garbage", "reward"])
+def test_the_first_steps_are_inconclusive(name: str) -> None:
+    record = step_summary(
+        0,
+        update=spread_to(0.1, 0.01),
+        mismatch=spread_to(0.1, 0.01),
+        entropy=0.4,
+        scalars={"reward_mean": 0.5, "garbage_fraction": 0.01},
+    )
+    assert verdict(name, [record]).state is State.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("module", sorted(set(DETECTORS)))
+def test_every_docstring_states_what_to_expect(module: str) -> None:
+    from importlib import import_module
+
+    text = import_module(f"trimtab.agent.detectors.{module}").__doc__ or ""
+    assert len(text) > 300
+    assert any(word in text for word in ("alarm", "silent"))
+
+
+# Non-finite values.
+
+
+@pytest.mark.parametrize(
+    ("tensor", "counts", "kind"),
+    [
+        ("rollout_logprobs", NonFinite(nan=1), "1 NaN"),
+        ("old_logprobs", NonFinite(neginf=3), "3 -inf"),
+        ("train_logprobs", NonFinite(posinf=2, nan=1), "1 NaN, 2 +inf"),
+        ("advantages", NonFinite(posinf=1), "1 +inf"),
+    ],
+)
+def test_one_live_non_finite_value_is_critical_in_its_step(tensor: str, counts: NonFinite, kind: str) -> None:
+    found = verdict("nonfinite", [step_summary(0, nonfinite={tensor: counts})])
+    assert found.state is State.CRITICAL
+    assert found.message.startswith(f"{tensor}: {kind}")
+
+
+@pytest.mark.parametrize(("value", "kind"), [(math.nan, "1 NaN"), (math.inf, "1 +inf"), (-math.inf, "1 -inf")])
+@pytest.mark.parametrize("name", ["loss", "grad_norm"])
+def test_a_non_finite_scalar_is_critical(name: str, value: float, kind: str) -> None:
+    found = verdict("nonfinite", [step_summary(0, scalars={name: value})])
+    assert (found.state, found.message) == (State.CRITICAL, f"{name}: {kind}")
+
+
+def test_the_root_is_the_earliest_in_the_order_of_dependency() -> None:
+    record = step_summary(
+        59,
+        scalars={"loss": math.nan, "grad_norm": math.nan},
+        nonfinite={"entropy": NonFinite(nan=5), "old_logprobs": NonFinite(nan=7), "train_logprobs": NonFinite(nan=9)},
+    )
+    found = verdict("nonfinite", [record])
+    assert found.message == "old_logprobs: 7 NaN; then entropy, train_logprobs, loss, grad_norm"
+    assert found.evidence["old_logprobs.NaN"] == 7.0
+
+
+def test_masked_values_say_nothing() -> None:
+    assert verdict("nonfinite", [step_summary(0, nonfinite={"advantages": NonFinite(masked=9)})]).state is State.OK
+
+
+def test_an_entropy_that_is_not_finite_blinds_a_diagnostic_only() -> None:
+    assert verdict("nonfinite", [step_summary(0, nonfinite={"entropy": NonFinite(nan=9)})]).state is State.WARN
+
+
+# No tokens.
+
+
+def test_one_empty_step_is_inconclusive_and_two_are_critical() -> None:
+    empty = [step_summary(i, tokens=0) for i in range(3)]
+    assert [verdict("tokens", empty[: n + 1]).state for n in range(3)] == [
+        State.INCONCLUSIVE,
+        State.CRITICAL,
+        State.CRITICAL,
+    ]
+    assert verdict("tokens", [*empty, step_summary(3)]).state is State.OK
+
+
+# Mismatch.
+
+
+@pytest.mark.parametrize(
+    ("std", "clip", "state"),
+    [
+        (0.3, 0.04, State.CRITICAL),
+        (0.3, 0.01, State.OK),
+        (0.15, 0.04, State.OK),
+        (0.05, 0.0, State.OK),
+    ],
+)
+def test_mismatch_needs_both_legs(std: float, clip: float, state: State) -> None:
+    found = verdict("mismatch", mismatched(std, clip))
+    assert found.state is state
+    assert found.evidence["mismatch_std"] == pytest.approx(std, rel=0.05)
+    assert found.evidence["clip_fraction_positive"] == pytest.approx(clip, abs=1e-9)
+
+
+def test_mismatch_is_judged_once_the_window_is_full() -> None:
+    records = mismatched(0.5, 0.05)
+    assert [verdict("mismatch", records[: n + 1]).state for n in range(5)] == [
+        *[State.INCONCLUSIVE] * 4,
+        State.CRITICAL,
+    ]
+
+
+def test_single_spikes_do_not_move_the_window_over_both_limits() -> None:
+    quiet, spike = mismatched(0.02, 0.0, n=9), mismatched(0.42, 0.08, n=9)
+    records = [replace(quiet[i], step=i) if i != 6 else replace(spike[i], step=i) for i in range(9)]
+    for n in range(5, 10):
+        assert verdict("mismatch", records[:n]).state is State.OK
+
+
+RECOMPUTED = Controls(ratio_reference="recomputed")
+
+
+@pytest.mark.parametrize(
+    ("rewards", "applied", "state"),
+    [
+        ([0.5] * 12, RECOMPUTED, State.OK),
+        ([0.5] * 6 + [0.3] * 6, RECOMPUTED, State.WARN),
+        ([0.5] * 6 + [0.3] * 6, replace(RECOMPUTED, centering=True), State.OK),
+        ([0.5] * 6 + [0.3] * 6, replace(RECOMPUTED, importance="tis"), State.OK),
+        (None, RECOMPUTED, State.INCONCLUSIVE),
+    ],
+)
+def test_the_blind_spot_of_recomputed_ratios_is_judged_by_harm(
+    rewards: list[float] | None, applied: Controls, state: State
+) -> None:
+    records = mismatched(0.5, 0.0, n=12, applied=applied)
+    if rewards is not None:
+        records = [replace(r, scalars={"reward_mean": x}) for r, x in zip(records, rewards, strict=True)]
+    assert verdict("mismatch", records).state is state
+
+
+def test_an_offset_is_a_fault_of_the_pipeline_at_once() -> None:
+    off = np.full(N, -3.0) + np.random.default_rng(0).normal(0, 0.1, N)
+    found = verdict("mismatch", [step_summary(0, mismatch=(off, off))])
+    assert found.state is State.CRITICAL
+    assert "pipeline" in found.message
+
+
+def test_a_ratio_of_one_everywhere_is_not_informative() -> None:
+    zeros = np.zeros(N)
+    records = [step_summary(i, update=(zeros, zeros), mismatch=(zeros, zeros)) for i in range(6)]
+    assert verdict("mismatch", records).state is State.INCONCLUSIVE
+
+
+# Asymmetry.
+
+
+def tailed(depth: float, clip: float, twin: float | None, n: int = 6) -> list[StepSummary]:
+    def tail(by: float) -> np.ndarray:
+        return np.where(np.arange(N) < 0.06 * N, -by, 0.0)
+
+    positive = np.where(np.arange(N) < clip * N, 0.5, 0.0)
+    shadow = None if twin is None else (tail(twin), np.zeros(N))
+    return [step_summary(i, update=(tail(depth), positive), shadow=shadow) for i in range(n)]
+
+
+@pytest.mark.parametrize(
+    ("depth", "clip", "twin", "state"),
+    [
+        (1.5, 0.07, 0.12, State.CRITICAL),
+        (1.2, 0.01, 0.12, State.OK),
+        (0.4, 0.07, 0.2, State.OK),
+        (1.5, 0.07, 1.4, State.OK),
+    ],
+)
+def test_asymmetry_is_judged_against_the_twin(depth: float, clip: float, twin: float, state: State) -> None:
+    found = verdict("asymmetry", tailed(depth, clip, twin))
+    assert found.state is state
+    assert "BF16 twin" in found.message
+    assert found.evidence["asymmetry_gap"] == pytest.approx(twin - depth, abs=0.05)
+
+
+def test_a_twin_every_twenty_steps_still_judges_the_steps_between() -> None:
+    records = tailed(1.5, 0.07, 0.1, n=5) + tailed(1.5, 0.07, None, n=40)[5:]
+    assert verdict("asymmetry", records[:30]).state is State.CRITICAL
+    assert verdict("asymmetry", records[:31]).state is not State.CRITICAL
+
+
+def test_without_a_twin_the_learnt_baseline_judges_and_says_so() -> None:
+    rng = np.random.default_rng(3)
+
+    def records(n: int, shift_from: int) -> list[StepSummary]:
+        return [
+            step_summary(
+                i,
+                update=(rng.normal(-0.3 if i >= shift_from else 0.0, 0.1, N), rng.normal(0, 0.1, N)),
+                entropy=0.4,
+            )
+            for i in range(n)
+        ]
+
+    assert verdict("asymmetry", records(29, 99)).state is State.INCONCLUSIVE
+    found = verdict("asymmetry", records(44, 40))
+    assert found.state is State.WARN
+    assert found.message.startswith("against the learnt baseline")
+
+
+def test_a_new_regime_starts_the_baseline_anew() -> None:
+    rng = np.random.default_rng(4)
+    records = [
+        step_summary(
+            i,
+            update=(rng.normal(-0.3 if i >= 40 else 0.0, 0.1, N), rng.normal(0, 0.1, N)),
+            entropy=0.4 if i < 36 else 0.1,
+        )
+        for i in range(50)
+    ]
+    assert verdict("asymmetry", records).state is State.INCONCLUSIVE
+
+
+# Entropy.
+
+FALLING = 0.37 * np.exp(-np.arange(140) / 30) + 0.012
+RISING_REWARD = 0.99 - 0.64 * np.exp(-np.arange(140) / 12)
+
+
+def test_a_healthy_fall_of_entropy_is_ok_throughout() -> None:
+    noise = np.random.default_rng(0).normal(0, 0.01, 140)
+    records = scalars_of(140, entropy=FALLING, reward_mean=RISING_REWARD + noise)
+    state = RunState.initial("run")
+    seen = []
+    for record in records:
+        state = advance(CONFIG, state, record).state
+        seen.append(state.verdicts["entropy"].state)
+    assert set(seen[5:]) == {State.OK}
+
+
+def test_a_fall_without_progress_of_the_reward_is_a_collapse() -> None:
+    found = verdict("entropy", scalars_of(60, entropy=np.geomspace(0.8, 0.02, 60), reward_mean=0.4))
+    assert found.state is State.WARN
+
+
+def rise(reward_to: float) -> list[StepSummary]:
+    rng = np.random.default_rng(1)
+    entropy = np.r_[np.full(50, 0.3), np.linspace(0.3, 0.9, 50)] + rng.normal(0, 0.01, 100)
+    return scalars_of(100, entropy=entropy, reward_mean=np.r_[np.full(50, 0.6), np.linspace(0.6, reward_to, 50)])
+
+
+@pytest.mark.parametrize(("reward_to", "state"), [(0.3, State.WARN), (0.6, State.OK)])
+def test_a_rise_needs_harm(reward_to: float, state: State) -> None:
+    found = verdict("entropy", rise(reward_to))
+    assert found.state is state
+    assert "ris" in found.message
+
+
+def test_a_rise_without_a_reward_to_judge_it_by_is_inconclusive() -> None:
+    records = [replace(record, scalars={}) for record in rise(0.6)]
+    assert verdict("entropy", records).state is State.INCONCLUSIVE
+
+
+# Garbage and reward.
+
+
+@pytest.mark.parametrize(("fraction", "state"), [(0.06, State.WARN), (0.049, State.OK)])
+def test_garbage(fraction: float, state: State) -> None:
+    assert verdict("garbage", scalars_of(6, garbage_fraction=fraction)).state is state
+
+
+def test_one_garbage_batch_is_diluted_by_its_window() -> None:
+    assert verdict("garbage", scalars_of(6, garbage_fraction=[0, 0, 0, 0.2, 0, 0])).state is State.OK
+
+
+@pytest.mark.parametrize(
+    ("rewards", "state"),
+    [
+        ([0.35] * 6 + [0.2] * 6, State.CRITICAL),
+        ([0.35] * 6 + [0.25] * 6, State.OK),
+        ([0.05] * 6 + [0.02] * 6, State.OK),
+        ([-1.0] * 6 + [-1.5] * 6, State.CRITICAL),
+        ([-1.0] * 6 + [-1.3] * 6, State.OK),
+    ],
+)
+def test_reward_collapse(rewards: list[float], state: State) -> None:
+    assert verdict("reward", scalars_of(12, reward_mean=rewards)).state is state
+
+
+def test_a_slow_decline_is_seen_before_the_collapse() -> None:
+    rng = np.random.default_rng(2)
+    rewards = np.r_[np.full(100, 0.5), np.linspace(0.5, 0.01, 100)] + rng.normal(0, 0.03, 200)
+    states = [verdict("reward", scalars_of(n, reward_mean=rewards)).state for n in (100, 130)]
+    assert states == [State.OK, State.WARN]
+
+
+def test_no_variance_in_any_group_is_no_signal() -> None:
+    assert verdict("reward", scalars_of(6, reward_mean=1.0, zero_variance_fraction=1.0)).state is State.INCONCLUSIVE
+
+
+def test_a_reward_that_is_not_finite_is_inconclusive() -> None:
+    found = verdict("reward", scalars_of(8, reward_mean=[0.5] * 7 + [math.nan]))
+    assert found.state is State.INCONCLUSIVE
+
+
+def test_limits_are_settings() -> None:
+    config = with_settings(CONFIG, {"detectors.garbage.limit": 0.5})
+    assert verdict("garbage", scalars_of(6, garbage_fraction=0.4), config).state is State.OK

@@ -1,0 +1,126 @@
+"""What people decide: carried out exactly, or refused before anything changes."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from agent_runs import CAPABLE, Plant, step_summary
+
+from trimtab.agent.advance import advance
+from trimtab.agent.config import AgentConfig
+from trimtab.agent.operator import OperatorError
+from trimtab.agent.run_state import RunState
+from trimtab.agent.state import EventKind, Mode, OperatorAction, OperatorVerb
+from trimtab.hooks.controls import ControlError
+
+CONFIG = AgentConfig(mode=Mode.AUTO)
+
+
+def action(verb: OperatorVerb, **fields: Any) -> OperatorAction:
+    return OperatorAction(job="run", verb=verb, issuer="ada", reason="trying", **fields)
+
+
+def patched(state: RunState, **overrides: Any) -> RunState:
+    return advance(CONFIG, state, action(OperatorVerb.PATCH_CONTROLS, overrides=overrides)).state
+
+
+def seen(**fields: Any) -> RunState:
+    return advance(CONFIG, RunState.initial("run"), step_summary(0, **fields)).state
+
+
+def centred() -> RunState:
+    """A job whose agent has put score centering in force."""
+    plant, state = Plant(seed=0, noisy_from=0), RunState.initial("run", Mode.AUTO)
+    for _ in range(10):
+        outcome = advance(CONFIG, state, plant.advance())
+        state = outcome.state
+        plant.obey(outcome.command)
+    return state
+
+
+def test_a_patch_is_an_event_and_a_command_one_generation_on() -> None:
+    outcome = advance(CONFIG, seen(), action(OperatorVerb.PATCH_CONTROLS, overrides={"clip_high": 0.28}))
+    [event] = outcome.events
+    assert event.kind is EventKind.CONTROLS_CHANGED
+    assert event.detail == {"generation": 1, "issuer": "ada", "before": {}, "after": {"clip_high": 0.28}}
+    assert outcome.command is not None
+    assert (outcome.command.generation, outcome.command.overrides) == (1, {"clip_high": 0.28})
+    assert (outcome.command.issuer, outcome.command.reason) == ("ada", "trying")
+
+
+def test_before_a_run_has_reported_a_patch_waits_for_it() -> None:
+    outcome = advance(CONFIG, RunState.initial("run"), action(OperatorVerb.PATCH_CONTROLS, overrides={"lr_scale": 0.5}))
+    assert outcome.command is None
+    after = advance(CONFIG, outcome.state, step_summary(0))
+    assert after.command is not None
+    assert after.command.overrides == {"lr_scale": 0.5}
+
+
+def test_lifting_returns_a_control_to_the_run_and_leaves_the_others() -> None:
+    state = patched(patched(seen(), clip_high=0.28, clip_low=0.1), clip_high=None)
+    assert state.overrides == {"clip_low": 0.1}
+    assert state.generation == 2
+
+
+def test_a_person_may_take_over_what_the_agent_did() -> None:
+    state = patched(centred(), centering=None)
+    assert state.overrides == {"ratio_reference": "recomputed"}
+    assert state.ladder.refused == {"score_centering": "ada changed its controls"}
+    state = patched(state, ratio_reference="sampler")
+    assert state.overrides == state.person_overrides == {"ratio_reference": "sampler"}
+    assert state.ladder.rungs == ()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({}, "overrides: empty"),
+        ({"clip_hgih": 0.3}, "clip_hgih: no such control"),
+        ({"clip_high": -1.0}, "clip_high: -1.0 is not a number in"),
+        ({"clip_high": "wide"}, "clip_high: 'wide' is not a number"),
+        ({"clip_low": None}, "clip_low: not overridden"),
+        ({"train_format": "nvfp4"}, "train_format: restart in this trainer"),
+        ({"lr_scale": 0.5}, "lr_scale: absent in this trainer"),
+        ({"sampler_format": "fp4"}, "sampler_format: 'fp4' is none of bf16, nvfp4"),
+        ({"clip_high": 0.3, "centering": True}, "centering: the rollouts record no sampler head"),
+    ],
+)
+def test_a_bad_patch_changes_nothing(overrides: dict[str, Any], message: str) -> None:
+    state = seen(capabilities=replace(CAPABLE, sampler_head=0))
+    with pytest.raises(ControlError, match=message):
+        patched(state, **overrides)
+
+
+def test_the_mode_is_set_and_on_record() -> None:
+    outcome = advance(CONFIG, seen(), action(OperatorVerb.SET_MODE, mode=Mode.APPROVE))
+    assert outcome.state.mode is Mode.APPROVE
+    [event] = outcome.events
+    assert event.detail == {"before": "observe", "after": "approve", "issuer": "ada"}
+    with pytest.raises(OperatorError, match="mode: missing"):
+        advance(CONFIG, seen(), action(OperatorVerb.SET_MODE))
+
+
+@pytest.mark.parametrize("verb", [OperatorVerb.APPROVE, OperatorVerb.REJECT])
+def test_a_decision_on_what_does_not_stand_is_refused(verb: OperatorVerb) -> None:
+    with pytest.raises(OperatorError, match="proposal: 7 does not stand; standing: none"):
+        advance(CONFIG, seen(), action(verb, proposal=7))
+
+
+def test_a_proposal_is_void_once_the_controls_changed() -> None:
+    plant, state = Plant(seed=0, noisy_from=0), RunState.initial("run", Mode.APPROVE)
+    for _ in range(8):
+        state = advance(CONFIG, state, plant.advance()).state
+    assert [proposal.id for proposal in state.proposals] == [1]
+    outcome = advance(CONFIG, state, action(OperatorVerb.PATCH_CONTROLS, overrides={"clip_high": 0.3}))
+    assert [event.kind for event in outcome.events] == [EventKind.WITHDRAWN, EventKind.CONTROLS_CHANGED]
+    with pytest.raises(OperatorError, match="proposal: 1 does not stand"):
+        advance(CONFIG, outcome.state, action(OperatorVerb.APPROVE, proposal=1))
+
+
+def test_changing_the_mode_withdraws_standing_proposals() -> None:
+    plant, state = Plant(seed=0, noisy_from=0), RunState.initial("run", Mode.ADVISE)
+    for _ in range(8):
+        state = advance(CONFIG, state, plant.advance()).state
+    outcome = advance(CONFIG, state, action(OperatorVerb.SET_MODE, mode=Mode.OBSERVE))
+    assert [event.kind for event in outcome.events] == [EventKind.MODE_CHANGED, EventKind.WITHDRAWN]
+    assert outcome.state.proposals == ()

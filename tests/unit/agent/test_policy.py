@@ -1,0 +1,245 @@
+"""The policy on the plant: what it does in which mode, when it waits, what it refuses, and what it puts on record."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from agent_runs import CAPABLE, Plant
+
+from trimtab.agent.advance import Outcome, advance
+from trimtab.agent.config import AgentConfig, with_settings
+from trimtab.agent.run_state import RunState
+from trimtab.agent.state import Event, EventKind, Mode, OperatorAction, OperatorVerb, Phase
+from trimtab.hooks.controls import Controls, Liveness
+from trimtab.hooks.records import NonFinite, StepSummary
+
+CENTRED = {"ratio_reference": "recomputed", "centering": True}
+
+
+class Session:
+    """A plant, an agent, and what passed between them."""
+
+    def __init__(self, plant: Plant | None = None, mode: Mode = Mode.AUTO, **settings: Any) -> None:
+        self.plant = plant or Plant(seed=0, noisy_from=0)
+        self.config = with_settings(AgentConfig(mode=mode), settings)
+        self.state = RunState.initial(self.plant.job, self.config.mode)
+        self.events: list[Event] = []
+
+    def run(self, steps: int, *, deaf: bool = False, **changes: Any) -> "Session":
+        for _ in range(steps):
+            self.take(replace(self.plant.advance(), **changes), deaf=deaf)
+        return self
+
+    def take(self, record: StepSummary | OperatorAction, *, deaf: bool = False) -> Outcome:
+        outcome = advance(self.config, self.state, record)
+        self.state = outcome.state
+        self.events += outcome.events
+        if not deaf:
+            self.plant.obey(outcome.command)
+        return outcome
+
+    def tell(self, verb: OperatorVerb, **fields: Any) -> Outcome:
+        return self.take(OperatorAction(job="run", verb=verb, issuer="ada", reason="because", **fields))
+
+    def of(self, kind: EventKind) -> list[Event]:
+        return [event for event in self.events if event.kind is kind]
+
+    def changes(self) -> list[tuple[int, dict[str, Any]]]:
+        return [(event.step, event.detail["after"]) for event in self.of(EventKind.CONTROLS_CHANGED)]
+
+
+def test_observe_neither_proposes_nor_refuses() -> None:
+    session = Session(mode=Mode.OBSERVE).run(60)
+    kinds = {event.kind for event in session.events}
+    assert kinds <= {
+        EventKind.ATTEMPT_STARTED,
+        EventKind.VERDICT_CHANGED,
+        EventKind.INCIDENT_PENDING,
+        EventKind.INCIDENT_FIRING,
+        EventKind.INCIDENT_RESOLVED,
+    }
+    assert session.state.generation == 0
+
+
+@pytest.mark.parametrize("mode", [Mode.ADVISE, Mode.APPROVE])
+def test_advice_stands_once_and_changes_nothing(mode: Mode) -> None:
+    session = Session(mode=mode).run(60)
+    proposed = session.of(EventKind.PROPOSED)
+    assert [event.detail["remedy"] for event in proposed] == ["score_centering"]
+    assert proposed[0].detail["overrides"] == CENTRED
+    assert len(session.state.proposals) == 1
+    assert session.state.generation == 0
+    assert session.plant.overrides == {}
+
+
+def test_an_approved_proposal_is_carried_out_and_verified_like_any_other() -> None:
+    session = Session(mode=Mode.APPROVE).run(10)
+    outcome = session.tell(OperatorVerb.APPROVE, proposal=1)
+    assert [event.kind for event in outcome.events] == [EventKind.APPROVED, EventKind.CONTROLS_CHANGED]
+    assert outcome.command is not None
+    assert (outcome.command.generation, outcome.command.issuer) == (1, "ada")
+    assert outcome.command.overrides == CENTRED
+    session.run(60)
+    assert session.plant.overrides == CENTRED
+    assert session.state.proposals == ()
+    assert session.state.incidents["run/mismatch"].phase is Phase.RESOLVED
+
+
+def test_after_a_rejection_the_next_rung_is_proposed() -> None:
+    session = Session(mode=Mode.APPROVE).run(10)
+    session.tell(OperatorVerb.REJECT, proposal=1)
+    session.run(2)
+    assert [p.remedy for p in session.state.proposals] == ["recomputed_ratio"]
+    assert "rejected by ada" in session.state.ladder.refused["score_centering"]
+
+
+def test_a_proposal_whose_incident_ends_is_withdrawn() -> None:
+    session = Session(Plant(seed=0, noisy_from=0), mode=Mode.APPROVE).run(10)
+    session.plant.noisy_from = None
+    session.run(40)
+    assert session.state.proposals == ()
+    assert [event.message for event in session.of(EventKind.WITHDRAWN)] == ["its incident ended"]
+
+
+def test_nothing_is_done_before_the_run_has_settled() -> None:
+    session = Session(**{"policy.settle": 15}).run(30)
+    assert session.changes()[0] == (15, CENTRED)
+
+
+def test_a_remedy_that_does_not_help_is_followed_by_the_next_after_verification() -> None:
+    session = Session(**{"policy.allow": ["calibrated_clipping", "recomputed_ratio"], "policy.verify": 12})
+    # This trainer reports recomputed ratios and yet takes the sampler's: the remedy is in effect, and does nothing.
+    session.plant.__class__ = StubbornPlant
+    session.run(80)
+    first, second = session.changes()
+    assert first == (5, {"ratio_reference": "recomputed"})
+    assert second == (18, {"ratio_reference": "recomputed", "clip_mode": "calibrated"})
+    exhausted = [event for event in session.of(EventKind.REFUSED) if event.detail.get("fault") == "exhausted"]
+    assert len(exhausted) == 1
+
+
+class StubbornPlant(Plant):
+    """Acknowledges every control and goes on as before."""
+
+    def _summary(self, noisy: bool) -> StepSummary:
+        applied, overrides = self.applied, self.overrides
+        self.overrides = {}
+        summary = super()._summary(noisy)
+        self.overrides = overrides
+        return replace(summary, applied=applied)
+
+
+def test_a_remedy_that_the_trainer_never_reports_stops_further_action() -> None:
+    session = Session().run(100, deaf=True)
+    assert len(session.changes()) == 1
+
+
+def test_a_command_is_sent_again_until_it_is_reported() -> None:
+    session = Session().run(6, deaf=True)
+    for _ in range(5):
+        outcome = session.take(session.plant.advance(), deaf=True)
+        assert outcome.command is not None
+        assert outcome.command.generation == 1
+    assert session.take(session.plant.advance()).command is not None
+    assert session.take(session.plant.advance()).command is None
+
+
+def test_the_remedy_is_held_while_the_mismatch_lasts_and_taken_back_after() -> None:
+    session = Session(**{"policy.relax_after": 30}).run(100)
+    assert session.plant.overrides == CENTRED
+    session.plant.noisy_from = None
+    session.run(60)
+    assert session.plant.overrides == {}
+    assert session.changes()[-1][1] == {}
+    assert session.state.ladder.rungs == ()
+
+
+def test_in_approve_mode_relaxing_needs_a_person_too() -> None:
+    session = Session(**{"policy.relax_after": 30}).run(60)
+    session.tell(OperatorVerb.SET_MODE, mode=Mode.APPROVE)
+    session.plant.noisy_from = None
+    session.run(60)
+    assert session.plant.overrides == CENTRED
+    [proposal] = session.state.proposals
+    assert (proposal.remedy, proposal.overrides) == ("score_centering", {})
+    session.tell(OperatorVerb.APPROVE, proposal=proposal.id)
+    session.run(2)
+    assert session.plant.overrides == {}
+
+
+@pytest.mark.parametrize("broken", [{"nonfinite": {"train_logprobs": NonFinite(nan=3)}}])
+def test_broken_inputs_are_never_remedied_and_the_refusal_is_on_record_once(broken: dict[str, Any]) -> None:
+    session = Session().run(5)
+    session.run(30, **broken)
+    assert session.changes() == []
+    [refused] = session.of(EventKind.REFUSED)
+    assert refused.detail["fault"] == "nonfinite"
+    assert "train_logprobs: 3 NaN" in refused.message
+
+
+def test_an_offset_is_never_remedied() -> None:
+    session = Session(**{"detectors.mismatch.offset_limit": 0.05}).run(30)
+    assert session.changes() == []
+    assert [event.detail["fault"] for event in session.of(EventKind.REFUSED)] == ["offset"]
+
+
+def test_a_collapsed_effective_sample_is_never_remedied() -> None:
+    session = Session(**{"policy.ess_floor": 0.99}).run(30)
+    assert session.changes() == []
+    assert [event.detail["fault"] for event in session.of(EventKind.REFUSED)] == ["ess"]
+
+
+def test_every_capability_refusal_is_recorded_once_and_named() -> None:
+    bare = replace(CAPABLE, controls={"clip_low": Liveness.LIVE})
+    session = Session(Plant(seed=0, noisy_from=0, capabilities=bare)).run(60)
+    assert session.changes() == []
+    messages = [(event.detail.get("remedy"), event.message) for event in session.of(EventKind.REFUSED)]
+    assert messages == [
+        ("score_centering", "ratio_reference: absent in this trainer"),
+        ("recomputed_ratio", "ratio_reference: absent in this trainer"),
+        ("calibrated_clipping", "clip_mode: absent in this trainer"),
+        (None, "no remedy is left to try"),
+    ]
+
+
+def test_a_remedy_that_the_trainer_refuses_is_taken_back_and_the_next_tried() -> None:
+    session = Session().run(6, deaf=True)
+    refusing = session.plant.advance()
+    session.plant.generation = 1
+    refusal = ("centering: no head in this batch",)
+    session.take(replace(refusing, generation=1, refusals=refusal), deaf=True)
+    assert session.state.overrides == {}
+    assert session.state.generation == 2
+    assert session.state.ladder.refused["score_centering"] == "the trainer refused: centering: no head in this batch"
+    session.run(20)
+    assert session.plant.overrides == {"ratio_reference": "recomputed"}
+
+
+def test_a_persons_control_is_never_overwritten() -> None:
+    session = Session()
+    session.tell(OperatorVerb.PATCH_CONTROLS, overrides={"ratio_reference": "sampler", "clip_high": 0.3})
+    session.run(60)
+    assert session.plant.overrides == {"ratio_reference": "sampler", "clip_high": 0.3, "clip_mode": "calibrated"}
+    refused = [event.message for event in session.of(EventKind.REFUSED)][:2]
+    assert refused == ["ratio_reference: a person set it to 'sampler'"] * 2
+
+
+def test_what_the_run_does_already_is_passed_over() -> None:
+    own = Controls(ratio_reference="recomputed", centering=True)
+    session = Session().run(20, deaf=True, applied=own)
+    refused = [(event.detail["remedy"], event.message) for event in session.of(EventKind.REFUSED)]
+    assert refused == [("score_centering", "already in effect"), ("recomputed_ratio", "already in effect")]
+    assert session.changes() == [(5, {"clip_mode": "calibrated"})]
+
+
+def test_the_budget_caps_actions() -> None:
+    session = Session(**{"policy.budget": 0}).run(60)
+    assert session.changes() == []
+
+
+def test_the_runs_own_changes_are_on_record() -> None:
+    session = Session(Plant(seed=0), mode=Mode.OBSERVE).run(3)
+    session.plant.own = replace(session.plant.own, sampler_format="nvfp4")
+    session.run(2)
+    [event] = session.of(EventKind.RUN_CHANGED_CONTROLS)
+    assert (event.step, event.detail["changed"]) == (3, {"sampler_format": ["bf16", "nvfp4"]})
