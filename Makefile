@@ -19,7 +19,7 @@ test: $(READY)  ## All tests that need no GPU
 	@OMP_NUM_THREADS=1 .venv/bin/pytest -q -m "not gpu" -n 2 --dist loadfile $(ARGS)
 
 lint: $(READY)  ## Style, types and who may import whom
-	@.venv/bin/ruff check --quiet --output-format concise .
+	@.venv/bin/ruff check --no-cache --quiet --output-format concise .
 	@.venv/bin/ruff format --quiet --check . || { echo 'run: .venv/bin/ruff format .' >&2; exit 1; }
 	@.venv/bin/mypy --no-error-summary
 	@.venv/bin/lint-imports > .venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log >&2; exit 1; }

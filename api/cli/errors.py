@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from trimtab.api.client import ClientError
-
 from trimtab.agent.checks import ConfigError
+from trimtab.api.client import ClientError
 from trimtab.api.server import BindError
 from trimtab.storage.engine import StorageError
 from trimtab.storage.ledger_file import LedgerFileError
