@@ -18,7 +18,9 @@ FINAL_STEPS = 20
 """`*_final` figures are means over the last so many steps."""
 SMOOTHING = 5
 RECOVERED = 0.8
-"""A run has recovered when its smoothed reward is back at this share of the BF16 reference's at the same step."""
+HELD_STEPS = 10
+"""A run has recovered when its smoothed reward is at this share of the BF16 reference's, at the same step, for so many
+steps in a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +122,11 @@ def _smooth(values: Sequence[float]) -> list[float]:
 
 
 def _recovery(rewards: Sequence[float], reference: Sequence[float], action_step: int) -> int | None:
+    held = 0
     for step in range(action_step, min(len(rewards), len(reference))):
-        if rewards[step] >= RECOVERED * reference[step]:
-            return step - action_step
+        held = held + 1 if rewards[step] >= RECOVERED * reference[step] else 0
+        if held == HELD_STEPS:
+            return step - HELD_STEPS + 1 - action_step
     return None
 
 

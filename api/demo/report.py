@@ -20,7 +20,16 @@ from trimtab.trainer.scenarios import SCENARIOS
 SUMMARY_SCHEMA = 1
 BLOCKS = " ▁▂▃▄▅▆▇█"
 WIDTH = 50
-HEADINGS = ("reward", "in BF16", "entropy", "garbage", "mismatch", "alert", "action", "recovers")
+HEADINGS = (
+    "reward",
+    "in\nBF16",
+    "en-\ntropy",
+    "gar-\nbage",
+    "mis-\nmatch",
+    "first\nalert",
+    "first\naction",
+    "re-\ncovers",
+)
 """Reward under the run's own sampler and of the policy sampled in BF16; entropy and mismatch (standard deviation of
 log p - log q) in nats; garbage as a share of responses; first alert and action as steps; recovery in steps after it."""
 
