@@ -98,10 +98,11 @@ class Baseline:
         if self.average is None:
             early = (*self.early, x)
             if len(early) < settings.warmup:
-                return replace(self, early=early)
+                return Baseline(early=early, nonfinite=self.nonfinite)
             level = _level(early, settings)
-            return replace(self, early=(), average=level, anchor=level)
-        return replace(self, average=_followed(self.average, x, settings))
+            return Baseline(average=level, anchor=level, nonfinite=self.nonfinite)
+        average = _followed(self.average, x, settings)
+        return Baseline(average=average, anchor=self.anchor, nonfinite=self.nonfinite)
 
 
 def _floored(location: float, scale: float, settings: BaselineSettings) -> Level:

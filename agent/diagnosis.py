@@ -13,6 +13,7 @@ from trimtab.agent.config import AgentConfig
 from trimtab.agent.incidents import firing
 from trimtab.agent.reading import Reading
 from trimtab.agent.run_state import RunState
+from trimtab.agent.state import State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,8 @@ class Fault:
 
 def fault(config: AgentConfig, state: RunState, reading: Reading) -> Fault | None:
     """The fault that stands in the way of every remedy, or None."""
-    for incident in firing(state.incidents, "nonfinite", "tokens"):
+    broken = [found for found in firing(state.incidents, "nonfinite", "tokens") if found.severity is State.CRITICAL]
+    for incident in broken:
         return Fault(kind=incident.detector, reason=f"no remedy on broken inputs: {incident.message}")
     offset, limit = reading.value("mismatch_mean"), config.detectors.mismatch.offset_limit
     if offset is not None and abs(offset) > limit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from trimtab.agent.baselines import Baseline, BaselineSettings
 
@@ -23,15 +23,16 @@ class Track:
     def seen(self, value: float | None, window: int) -> Track:
         """The track after one more step, its baseline untouched."""
         if value is None:
-            return replace(self, age=self.age + 1)
+            return Track(recent=self.recent, age=self.age + 1, peak=self.peak, baseline=self.baseline)
         recent = (*self.recent, value)[-window:]
         mean = sum(recent) / window
         # NaN compares false, so a window that holds one never becomes the peak.
         higher = len(recent) == window and mean < float("inf") and (self.peak is None or mean > self.peak)
-        return replace(self, recent=recent, age=0, peak=mean if higher else self.peak)
+        return Track(recent=recent, peak=mean if higher else self.peak, baseline=self.baseline)
 
     def learnt(self, settings: BaselineSettings) -> Track:
         """The track with this step's value, if there is one, in its baseline."""
         if self.age or not self.recent:
             return self
-        return replace(self, baseline=self.baseline.updated(self.recent[-1], settings))
+        baseline = self.baseline.updated(self.recent[-1], settings)
+        return Track(recent=self.recent, age=self.age, peak=self.peak, baseline=baseline)

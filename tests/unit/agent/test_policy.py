@@ -167,14 +167,18 @@ def test_in_approve_mode_relaxing_needs_a_person_too() -> None:
     assert session.plant.overrides == {}
 
 
-@pytest.mark.parametrize("broken", [{"nonfinite": {"train_logprobs": NonFinite(nan=3)}}])
-def test_broken_inputs_are_never_remedied_and_the_refusal_is_on_record_once(broken: dict[str, Any]) -> None:
+def test_broken_inputs_are_never_remedied_and_the_refusal_is_on_record_once() -> None:
     session = Session().run(5)
-    session.run(30, **broken)
+    session.run(30, nonfinite={"train_logprobs": NonFinite(nan=3)})
     assert session.changes() == []
     [refused] = session.of(EventKind.REFUSED)
     assert refused.detail["fault"] == "nonfinite"
     assert "train_logprobs: 3 NaN" in refused.message
+
+
+def test_an_entropy_that_is_never_finite_stands_in_no_remedys_way() -> None:
+    session = Session().run(20, nonfinite={"entropy": NonFinite(nan=3)})
+    assert session.changes() == [(5, CENTRED)]
 
 
 def test_an_offset_is_never_remedied() -> None:
