@@ -100,8 +100,12 @@ def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
         assert isinstance(error, ApiError)
         return answer(error.status, [error.problem])
 
-    def http(_: Request, error: Exception) -> JSONResponse:
+    def http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
+        if error.status_code == HTTPStatus.BAD_REQUEST:  # the framework's word for a body that is no text at all
+            on_invalid(request)
+            problem = Problem(field="body", value=None, message="not JSON: not even UTF-8 text")
+            return answer(HTTPStatus.UNPROCESSABLE_ENTITY, [problem])
         return answer(error.status_code, [Problem(field="", value=None, message=str(error.detail))])
 
     def unknown_job(_: Request, error: Exception) -> JSONResponse:

@@ -46,6 +46,7 @@ async function showJob(name, wanted) {
   const health = await api.health(name);
   const [signals, incidents] = await Promise.all([api.signals(name, NAMES, health.job.attempt), api.incidents(name), follow(name)]);
   if (!wanted()) return;
+  at("view").inert = false;
   document.title = `${name} · trimtab`;
   panels.showHead(health, (mode, means) => panels.ask({ title: `Mode ${mode}`, what: means }, (reason) => api.setMode(name, mode, reason).then(poll)));
   panels.showVerdicts(health);
@@ -106,6 +107,7 @@ function spans(events) {
 
 function choose(name) {
   current = name;
+  at("view").inert = true; // what is shown is still the other job's: it must not take a click meant for this one
   history.replaceState(null, "", `?job=${encodeURIComponent(name)}`);
   move(null);
   poll();

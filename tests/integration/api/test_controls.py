@@ -1,0 +1,168 @@
+"""A person's controls: bounds, generations, modes and proposals."""
+
+from typing import Any
+
+import httpx
+import pytest
+from agent_runs import Plant
+from api_runs import drive
+
+from trimtab.api.client import Client, ClientError
+from trimtab.hooks.controls import CONTROL_NAMES, Capabilities, Liveness
+
+
+@pytest.fixture
+def plant(client: Client) -> Plant:
+    """A healthy run, three steps in, in mode observe."""
+    plant = Plant(seed=0)
+    drive(client, plant, 3)
+    return plant
+
+
+def test_before_anything_is_wanted(client: Client, plant: Plant) -> None:
+    view = client.controls("run")
+    assert (view.generation, view.applied_generation, view.in_sync, view.overrides) == (0, 0, True, {})
+    assert [control.name for control in view.controls] == list(CONTROL_NAMES)
+    clip = next(control for control in view.controls if control.name == "clip_high")
+    assert (clip.applied, clip.desired, clip.low, clip.high) == (plant.own.clip_high, None, 0.0, 100.0)
+    formats = next(control for control in view.controls if control.name == "sampler_format")
+    assert (formats.choices, formats.liveness) == (["bf16", "nvfp4"], "next_rollout")
+
+
+def test_a_change_rides_on_every_reply_until_the_trainer_reports_it(client: Client, plant: Plant) -> None:
+    view = client.patch_controls("run", {"centering": True, "clip_low": 0.1}, reason="try", base_generation=0)
+    assert (view.generation, view.in_sync, view.overrides) == (1, False, {"centering": True, "clip_low": 0.1})
+    lost = client.ingest(plant.advance()).command
+    command = client.ingest(plant.advance()).command
+    assert command == lost
+    assert command is not None
+    assert (command.generation, command.overrides, command.reason) == (1, view.overrides, "try")
+    plant.obey(command)
+    assert client.ingest(plant.advance()).command is None
+    view = client.controls("run")
+    assert (view.in_sync, view.applied_generation) == (True, 1)
+    assert all(control.by_person for control in view.controls if control.desired is not None)
+
+
+def test_null_lifts_an_override(client: Client, plant: Plant) -> None:
+    client.patch_controls("run", {"centering": True, "clip_low": 0.1}, reason="try")
+    view = client.patch_controls("run", {"centering": None}, reason="enough")
+    assert (view.generation, view.overrides, view.reason) == (2, {"clip_low": 0.1}, "enough")
+    drive(client, plant, 2)
+    assert (plant.applied.centering, plant.applied.clip_low) == (False, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field", "message"),
+    [
+        ({"clip_low": 7}, "overrides.clip_low", "is not a number in [0, 1]"),
+        ({"clip_low": "wide"}, "overrides.clip_low", "is not a number in [0, 1]"),
+        ({"clip_low": True}, "overrides.clip_low", "is not a number in [0, 1]"),
+        ({"importance_high": "Infinity"}, "overrides.importance_high", "is not a number in [1, inf]"),
+        ({"centering": 1}, "overrides.centering", "is not true or false"),
+        ({"clip_mode": "soft"}, "overrides.clip_mode", "is none of nominal, calibrated"),
+        ({"speed": 2}, "overrides.speed", "no such control"),
+        ({"sampler_format": "int4"}, "overrides.sampler_format", "is none of bf16, nvfp4"),
+        ({"train_format": "bf16"}, "overrides.train_format", "restart in this trainer"),
+        ({"centering": None}, "overrides.centering", "nothing to lift"),
+        ({}, "overrides", "at least 1 item"),
+    ],
+)
+def test_a_change_that_cannot_be_gets_422_naming_the_control(
+    http: httpx.Client, client: Client, plant: Plant, overrides: dict[str, Any], field: str, message: str
+) -> None:
+    response = http.patch("/v1/jobs/run/controls", json={"overrides": overrides, "reason": "r"})
+    assert response.status_code == 422, response.text
+    (problem,) = response.json()["errors"]
+    assert problem["field"] == field
+    assert message in problem["message"]
+    assert client.controls("run").generation == 0
+    assert client.job("run").rows == plant.step + 1
+
+
+def test_infinity_in_json_is_no_control_value(http: httpx.Client, plant: Plant) -> None:
+    body = '{"overrides": {"importance_high": Infinity}, "reason": "r"}'
+    response = http.patch("/v1/jobs/run/controls", content=body, headers={"content-type": "application/json"})
+    assert response.status_code == 422, plant
+    assert response.json() == {
+        "errors": [{"field": "overrides.importance_high", "value": "inf", "message": "give a finite number"}]
+    }
+
+
+@pytest.mark.parametrize("body", [{"overrides": {"centering": True}}, {"overrides": {"centering": True}, "reason": ""}])
+def test_a_reason_is_mandatory(http: httpx.Client, plant: Plant, body: dict[str, Any]) -> None:
+    response = http.patch(f"/v1/jobs/{plant.job}/controls", json=body)
+    assert response.status_code == 422
+    assert [problem["field"] for problem in response.json()["errors"]] == ["reason"]
+
+
+def test_a_stale_base_gets_409_and_changes_nothing(client: Client, plant: Plant) -> None:
+    client.patch_controls(plant.job, {"centering": True}, reason="first", base_generation=0)
+    with pytest.raises(ClientError, match="the controls are at generation 1") as caught:
+        client.patch_controls(plant.job, {"centering": None}, reason="second", base_generation=0)
+    assert caught.value.status == 409
+    assert client.controls(plant.job).overrides == {"centering": True}
+
+
+def test_a_trainer_that_records_no_head_cannot_be_centred(client: Client) -> None:
+    headless = Capabilities(controls={"centering": Liveness.LIVE})
+    drive(client, Plant(seed=0, capabilities=headless, job="headless"), 1)
+    with pytest.raises(ClientError, match=r"overrides\.centering: the rollouts record no sampler head"):
+        client.patch_controls("headless", {"centering": True}, reason="r")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "controls", None),
+        ("PATCH", "controls", {"overrides": {"centering": True}, "reason": "r"}),
+        ("PUT", "mode", {"mode": "auto", "reason": "r"}),
+        ("GET", "mode", None),
+        ("GET", "health", None),
+        ("GET", "incidents", None),
+        ("GET", "events", None),
+        ("GET", "signals", None),
+        ("GET", "proposals", None),
+        ("POST", "proposals/1/approve", {"reason": "r"}),
+    ],
+)
+def test_an_unknown_job_gets_404_and_is_not_made(
+    http: httpx.Client, method: str, path: str, body: dict[str, Any] | None
+) -> None:
+    response = http.request(method, f"/v1/jobs/nope/{path}", json=body)
+    assert response.status_code == 404
+    assert response.json()["errors"][0]["field"] == "job"
+    assert http.get("/v1/jobs").json() == {"jobs": []}
+
+
+def test_the_mode_is_set_once_and_leaves_one_trace(client: Client, plant: Plant) -> None:
+    for _ in range(2):
+        assert client.set_mode(plant.job, "advise", reason="see what it says") == "advise"
+    changes = [event for event in client.events(plant.job) if event.kind == "mode_changed"]
+    assert [(event.message, event.detail["after"]) for event in changes] == [("see what it says", "advise")]
+    assert client.register(plant.job, mode="auto").mode == "auto"
+
+
+def test_a_proposal_waits_for_a_person_and_is_done_when_approved(client: Client) -> None:
+    client.register("run", mode="approve")
+    plant = Plant(seed=0, noisy_from=0)
+    drive(client, plant, 12)
+    (proposal,) = client.proposals("run")
+    assert client.health("run").proposals == [proposal]
+    assert client.controls("run").overrides == {}
+    assert client.approve("run", proposal.id, reason="go").overrides == proposal.overrides
+    drive(client, plant, 2)
+    assert plant.overrides == proposal.overrides
+    assert client.proposals("run") == []
+
+
+def test_a_rejected_proposal_is_gone_and_cannot_be_approved(client: Client) -> None:
+    client.register("run", mode="approve")
+    drive(client, Plant(seed=0, noisy_from=0), 12)
+    (proposal,) = client.proposals("run")
+    client.reject("run", proposal.id, reason="not now")
+    assert proposal.id not in {one.id for one in client.proposals("run")}
+    with pytest.raises(ClientError, match="no such proposal is open") as caught:
+        client.approve("run", proposal.id, reason="changed my mind")
+    assert caught.value.status == 404
+    assert client.controls("run").generation == 0
