@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 bench = typer.Typer(no_args_is_help=True, add_completion=False, help="Measure what trimtab costs on this machine.")
 
@@ -20,3 +24,22 @@ def hook(as_json: Annotated[bool, typer.Option("--json", help="Print the figures
     from trimtab.api.bench.hook import bench_hook
 
     bench_hook(as_json=as_json)
+
+
+@bench.command()
+def step(
+    steps: Annotated[int, typer.Option(min=10, help="Steps of each format.")] = 40,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Cost of a training step with rollouts in each number format, beside BF16 rollouts in the same run."""
+    from trimtab.api.bench.step import bench_step
+
+    backend, costs = bench_step(steps)
+    if as_json:
+        print(json.dumps({"backend": backend, "steps": steps, "formats": [dataclasses.asdict(cost) for cost in costs]}))
+        return
+    table = Table("format", "ms a step", "against BF16", "p10 to p90", box=None, title=f"kernels: {backend}")
+    for cost in costs:
+        spread = f"{cost.ratio_p10:.2f} to {cost.ratio_p90:.2f}"
+        table.add_row(cost.format, f"{cost.milliseconds:.0f}", f"{cost.ratio:.2f}", spread)
+    Console().print(table)

@@ -76,3 +76,15 @@ def test_schedule_changes_only_what_it_names_from_its_step_on() -> None:
 def test_configuration_survives_json() -> None:
     config = load_config(None, ["schedule=[{step=5, controls={lr_scale=0.5}}]", "controls.importance_high=inf"])
     assert RunConfig.model_validate_json(config.model_dump_json()) == config
+
+
+@pytest.mark.parametrize("path", sorted(Path(__file__).parents[3].glob("configs/*.toml")), ids=lambda path: path.stem)
+def test_every_configuration_that_ships_is_valid(path: Path) -> None:
+    assert load_config(path).steps == 110
+
+
+def test_the_outlier_configuration_is_the_demos_cliff() -> None:
+    from trimtab.trainer.scenarios import SCENARIOS
+
+    cliff = next(run.config for run in SCENARIOS["cliff"].runs if run.name == "agent")
+    assert load_config(Path(__file__).parents[3] / "configs/nvfp4-outliers.toml") == cliff

@@ -1,0 +1,71 @@
+"""What a whole training step costs with rollouts in each format, beside BF16 rollouts in the same run."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+import torch
+
+from trimtab.hooks.emitter import Emitter
+from trimtab.hooks.transport.memory import MemoryTransport
+from trimtab.trainer.config import RunConfig
+from trimtab.trainer.grpo import GRPOTrainer, capabilities
+from trimtab.trainer.quant import kernels
+from trimtab.trainer.scenarios import SCENARIOS
+from trimtab.trainer.warm_start import warm_weights
+
+REFERENCE = "bf16"
+FORMATS = ("fp8-tensor", "fp8-row", "fp8-block-32", "mxfp8", "nvfp4", "nvfp4-46")
+WARM_UP_STEPS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCost:
+    """Cost of one format's step."""
+
+    format: str
+    milliseconds: float
+    """Median."""
+    ratio: float
+    """Median over steps of this format's step against the BF16 step taken just before it."""
+    ratio_p10: float
+    ratio_p90: float
+
+
+def bench_step(steps: int) -> tuple[str, list[StepCost]]:
+    """Backend of the formats (`native` or `torch`), and the cost of `steps` steps of the demo's run in each format.
+
+    The runs take turns, a step each, so that a machine that slows down slows all of them.
+    """
+    torch.set_num_threads(1)
+    base = next(run.config for run in SCENARIOS["cliff"].runs if run.name == "agent")
+    trainers = {name: _trainer(base, name) for name in (REFERENCE, *FORMATS)}
+    for trainer in trainers.values():
+        for _ in range(WARM_UP_STEPS):
+            trainer.step()
+    seconds: dict[str, list[float]] = {name: [] for name in trainers}
+    for _ in range(steps):
+        for name, trainer in trainers.items():
+            seconds[name].append(trainer.step().seconds)
+    return kernels.backend(), [_cost(name, taken, seconds[REFERENCE]) for name, taken in seconds.items()]
+
+
+def _trainer(base: RunConfig, number_format: str) -> GRPOTrainer:
+    config = base.model_copy(update={"controls": base.controls.overlaid({"sampler_format": number_format})})
+    emitter = Emitter(
+        MemoryTransport(), job="bench", attempt=0, controls=config.controls, capabilities=capabilities(config)
+    )
+    return GRPOTrainer(config, emitter, warm_weights(config))
+
+
+def _cost(name: str, taken: list[float], reference: list[float]) -> StepCost:
+    ratios = sorted(mine / theirs for mine, theirs in zip(taken, reference, strict=True))
+    tenths = statistics.quantiles(ratios, n=10)
+    return StepCost(
+        format=name,
+        milliseconds=1000 * statistics.median(taken),
+        ratio=statistics.median(ratios),
+        ratio_p10=tenths[0],
+        ratio_p90=tenths[-1],
+    )
