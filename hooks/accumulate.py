@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from trimtab.hooks.records import TokenBatch
 from trimtab.hooks.sketch import CELLS, MAX_LOG_RATIO, cell_of
 
 if TYPE_CHECKING:
+    from trimtab.hooks.accumulate_cpu import CpuSums
     from trimtab.hooks.accumulate_torch import DeviceSums
 
 
@@ -46,7 +47,8 @@ class Accumulator:
     """
 
     def __init__(self) -> None:
-        self._host = np.zeros(SIZE)
+        self._host, self._spare = np.zeros(SIZE), np.zeros(SIZE)
+        self._cpu: CpuSums | None = None
         self._device: DeviceSums | None = None
 
     def add(self, batch: TokenBatch, reference: RatioReference = "recomputed") -> None:
@@ -57,20 +59,45 @@ class Accumulator:
         """
         if not is_torch(batch.train_logprobs):
             self._host += measure(batch, reference)
-            return
-        if self._device is None:
-            from trimtab.hooks.accumulate_torch import DeviceSums
+        elif batch.train_logprobs.device.type == "cpu":
+            self._add_on_cpu(batch, reference)
+        else:
+            if self._device is None:
+                from trimtab.hooks.accumulate_torch import DeviceSums
 
-            self._device = DeviceSums()
-        self._device.add(batch, reference)
+                self._device = DeviceSums()
+            self._device.add(batch, reference)
+
+    def _add_on_cpu(self, batch: TokenBatch, reference: RatioReference) -> None:
+        if self._cpu is None:
+            from trimtab.hooks.accumulate_cpu import CpuSums
+
+            self._cpu = CpuSums()
+        if not self._cpu.add(parts(self._host), batch, reference):
+            self._host += measure(_as_arrays(batch), reference)
 
     def drain(self) -> Drained:
-        """Take what was added since the last drain. On a device the copy to the host is only started."""
-        host, self._host = self._host, np.zeros(SIZE)
+        """Take what was added since the last drain. On a device the copy to the host is only started.
+
+        The vector of a host is reused at the drain after the next.
+        """
+        host, self._host, self._spare = self._host, self._spare, self._host
+        self._host.fill(0)
         if self._device is None:
             return Drained(lambda: True, lambda: host)
-        device = self._device.drain()
+        device, host = self._device.drain(), host.copy()
         return Drained(device.ready, lambda: host + device.read())
+
+
+def _as_arrays(batch: TokenBatch) -> TokenBatch:
+    """The batch with numpy arrays in place of CPU tensors."""
+    given = {f.name: getattr(batch, f.name) for f in fields(batch)}
+    return TokenBatch(**{name: _as_array(value) if is_torch(value) else value for name, value in given.items()})
+
+
+def _as_array(tensor: Any) -> Any:
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
 
 
 def is_torch(value: Any) -> bool:
@@ -93,7 +120,7 @@ def measure(batch: TokenBatch, reference: RatioReference) -> NDArray[np.float64]
     }
     finite = {name: np.isfinite(value) for name, value in values.items()}
     for name, value in values.items():
-        part["nonfinite"][TENSORS.index(name)] += (
+        part.nonfinite[TENSORS.index(name)] += (
             (np.isnan(value) & live).sum(),
             ((value == np.inf) & live).sum(),
             ((value == -np.inf) & live).sum(),
@@ -104,30 +131,30 @@ def measure(batch: TokenBatch, reference: RatioReference) -> NDArray[np.float64]
     signs = [counted & (advantages < 0), counted & (advantages == 0), counted & (advantages > 0)]
     for sketch, (numerator, denominator) in log_ratios(batch, reference).items():
         i = SKETCHES.index(sketch)
-        part["observed"][i] += 1
+        part.observed[i] += 1
         usable = finite[numerator] & finite[denominator]
         for s, sign in enumerate(signs):
             log_ratio = values[numerator][sign & usable] - values[denominator][sign & usable]
-            part["counts"][i, s] += np.bincount(cell_of(log_ratio), minlength=CELLS)
+            part.counts[i, s] += np.bincount(cell_of(log_ratio), minlength=CELLS)
             x = np.clip(log_ratio.astype(np.float64), -MAX_LOG_RATIO, MAX_LOG_RATIO)
-            ratio = np.exp(x)
-            part["sums"][i, s] += (x.size, x.sum(), x @ x, ratio.sum(), ratio @ ratio, (np.expm1(x) - x).sum())
+            k = np.expm1(x) - x
+            part.sums[i, s] += (x.size, x.sum(), x @ x, k.sum(), x @ k, k @ k)
     for s, sign in enumerate(signs):
         entropy = np.zeros(0)
         if "entropy" in values:
             entropy = values["entropy"][sign & finite["entropy"]].astype(np.float64)
         size = np.abs(advantages[sign]).sum(dtype=np.float64)
-        part["totals"][s] += (sign.sum(), size, entropy.size, entropy.sum(), entropy @ entropy)
+        part.totals[s] += (sign.sum(), size, entropy.size, entropy.sum(), entropy @ entropy)
     return vector
 
 
 def _plane(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
     array = np.asarray(value, dtype=np.float32)
+    if array.shape == shape:
+        return array
     if name == "advantages":
         if array.ndim == 1 and len(shape) == 2:
             array = array[:, None]
-        if array.ndim == len(shape) and array.shape[:1] == shape[:1] and array.shape[1:] in (shape[1:], (1,)):
+        if array.ndim == len(shape) and array.shape == (*shape[:-1], 1):
             return np.broadcast_to(array, shape)
-    elif array.shape == shape:
-        return array
     raise ValueError(f"{name}: shape {array.shape} does not fit loss_mask's {shape}")

@@ -31,14 +31,10 @@ class DeviceSums:
         device = batch.train_logprobs.device
         if self._vector is None:
             self._vector = torch.zeros(SIZE, dtype=torch.float64, device=device)
-        part: dict[str, Any] = parts(self._vector)  # type: ignore[arg-type]
-        shape = batch.train_logprobs.shape
-        mask = torch.as_tensor(batch.loss_mask, device=device)
-        if mask.shape != shape:
-            raise ValueError(f"loss_mask: shape {tuple(mask.shape)} does not fit train_logprobs' {tuple(shape)}")
-        live = mask.detach() != 0
+        part = parts(self._vector)
+        live = torch.as_tensor(batch.loss_mask, device=device).detach() != 0
         raw = {
-            name: _plane(name, getattr(batch, name), shape, device)
+            name: plane(name, getattr(batch, name), live.shape, device)
             for name in TENSORS
             if getattr(batch, name) is not None
         }
@@ -48,7 +44,7 @@ class DeviceSums:
             finite[name] = ok
             values[name] = torch.where(ok, value, 0.0)
             kinds = [value.isnan() & live, (value == torch.inf) & live, (value == -torch.inf) & live, ~ok & ~live]
-            part["nonfinite"][TENSORS.index(name)] += torch.stack([kind.sum() for kind in kinds])
+            part.nonfinite[TENSORS.index(name)] += torch.stack([kind.sum() for kind in kinds])
         advantages = values["advantages"]
         counted = live & finite["advantages"]
         signs = torch.stack([advantages < 0, advantages == 0, advantages > 0]).flatten(1).double()
@@ -59,24 +55,22 @@ class DeviceSums:
             log_ratio = torch.where(usable, values[numerator] - values[denominator], 0.0)
             half = log_ratio.clamp(-(2.0**MAX_EXPONENT), 2.0**MAX_EXPONENT).half()
             cell = (half.view(torch.int16) >> CELL_SHIFT).to(torch.int64) + CELLS // 2 + base
-            part["counts"][i].view(-1).scatter_add_(
+            part.counts[i].view(-1).scatter_add_(
                 0, cell.flatten(), torch.ones_like(cell.flatten(), dtype=torch.float64)
             )
             x = log_ratio.double().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-            e = torch.expm1(x)
-            n = usable.double()
-            ratio = (e + 1) * n
-            rows = torch.stack([n, x, x * x, ratio, ratio * ratio, e - x]).flatten(1)
-            part["sums"][i] += signs @ rows.T
+            k = torch.expm1(x) - x
+            rows = torch.stack([usable.double(), x, x * x, k, x * k, k * k]).flatten(1)
+            part.sums[i] += signs @ rows.T
         n = counted.double()
         entropy_n, entropy = torch.zeros_like(n), torch.zeros_like(n)
         if "entropy" in values:
             entropy_n = (counted & finite["entropy"]).double()
             entropy = values["entropy"].double() * entropy_n
         rows = torch.stack([n, advantages.double().abs() * n, entropy_n, entropy, entropy * entropy]).flatten(1)
-        part["totals"] += signs @ rows.T
+        part.totals[:] += signs @ rows.T
         for sketch in log_ratios(batch, reference):
-            part["observed"][SKETCHES.index(sketch)] += 1
+            part.observed[SKETCHES.index(sketch)] += 1
 
     def drain(self) -> Drained:
         """Start the copy to the host and zero the vector."""
@@ -104,13 +98,20 @@ def _numpy(vector: torch.Tensor) -> NDArray[np.float64]:
     return array
 
 
-def _plane(name: str, value: Any, shape: torch.Size, device: torch.device) -> torch.Tensor:
+def plane(name: str, value: Any, shape: tuple[int, ...], device: torch.device | None = None) -> torch.Tensor:
+    """`value` as float32 of `shape`, on `device` where one is given; advantages may be one a sequence.
+
+    Raises:
+        ValueError: the shape does not fit; the message names the tensor.
+    """
+    if isinstance(value, torch.Tensor) and value.dtype == torch.float32 and value.shape == shape and device is None:
+        return value
     tensor = torch.as_tensor(value).detach().to(device=device, dtype=torch.float32, non_blocking=True)
+    if tensor.shape == shape:
+        return tensor
     if name == "advantages":
         if tensor.ndim == 1 and len(shape) == 2:
             tensor = tensor[:, None]
-        if tensor.ndim == len(shape) and tensor.shape[:1] == shape[:1] and tensor.shape[1:] in (shape[1:], (1,)):
+        if tensor.ndim == len(shape) and tensor.shape == (*shape[:-1], 1):
             return tensor.expand(shape)
-    elif tensor.shape == shape:
-        return tensor
-    raise ValueError(f"{name}: shape {tuple(tensor.shape)} does not fit train_logprobs' {tuple(shape)}")
+    raise ValueError(f"{name}: shape {tuple(tensor.shape)} does not fit loss_mask's {tuple(shape)}")

@@ -212,7 +212,9 @@ class Emitter:
         """The scalars that are numbers. One that is not is left out alone, counted and logged."""
         numbers = {}
         for name, value in scalars.items():
-            if value is not None:
+            if isinstance(value, float | int):
+                numbers[name] = float(value)
+            elif value is not None:
                 with self._guarded(f"scalars.{name}"):
                     numbers[name] = float(value)
         return numbers

@@ -1,7 +1,7 @@
 """One float64 vector that holds everything a rank measures in a step.
 
     counts    [sketch, sign, cell]    tokens by cell of the log-ratio (see `cell_of` in `trimtab.hooks.sketch`)
-    sums      [sketch, sign, 1 + m]   number of tokens that were seen, then `sketch.SUMS`
+    sums      [sketch, sign, 6]       n, x, x^2, k, x k, k^2 summed over the n tokens seen, where k = e^x - 1 - x
     totals    [sign, 5]               the fields of `SignTotals`
     nonfinite [tensor, 4]             the fields of `NonFinite`
     observed  [sketch]                number of batches that carried the sketch's tensors
@@ -13,14 +13,17 @@ that does not count (masked, or not finite) is counted as a log-ratio of 0, sinc
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.hooks.controls import RatioReference
 from trimtab.hooks.records import NonFinite, SignTotals, TokenBatch
-from trimtab.hooks.sketch import CELLS, SUMS, ZERO_BIN, Sign, SignSketch, Sketch, bins_of_cells
+from trimtab.hooks.sketch import BINS, CELLS, SUMS, ZERO_BIN, Sign, SignSketch, Sketch, bins_of_cells
 
 SKETCHES = ("update", "mismatch", "shadow")
 TENSORS = (
@@ -34,46 +37,64 @@ TENSORS = (
 )
 """The tensors whose non-finite values are counted, in order."""
 SIGNS = len(Sign)
-TOTALS = tuple(f.name for f in fields(SignTotals))
-KINDS = tuple(f.name for f in fields(NonFinite))
+_MOMENTS = 6
+_TOTALS = len(fields(SignTotals))
+_KINDS = tuple(f.name for f in fields(NonFinite))
 
-_SHAPES: dict[str, tuple[int, ...]] = {
-    "counts": (len(SKETCHES), SIGNS, CELLS),
-    "sums": (len(SKETCHES), SIGNS, 1 + len(SUMS)),
-    "totals": (SIGNS, len(TOTALS)),
-    "nonfinite": (len(TENSORS), len(KINDS)),
-    "observed": (len(SKETCHES),),
-}
-SIZE = sum(int(np.prod(shape)) for shape in _SHAPES.values())
-
-
-def parts(vector: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """Views of a vector's parts, in the shapes above. Works on a torch vector as well."""
-    views, start = {}, 0
-    for name, shape in _SHAPES.items():
-        size = int(np.prod(shape))
-        views[name] = vector[start : start + size].reshape(shape)
-        start += size
-    return views
+_SHAPES: tuple[tuple[int, ...], ...] = (
+    (len(SKETCHES), SIGNS, CELLS),
+    (len(SKETCHES), SIGNS, _MOMENTS),
+    (SIGNS, _TOTALS),
+    (len(TENSORS), len(_KINDS)),
+    (len(SKETCHES),),
+)
+SIZE = sum(map(math.prod, _SHAPES))
 
 
-def log_ratios(batch: TokenBatch, reference: RatioReference) -> dict[str, tuple[str, str]]:
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Views of a vector, numpy's or torch's, in the order and the shapes given above."""
+
+    counts: Any
+    sums: Any
+    totals: Any
+    nonfinite: Any
+    observed: Any
+
+
+def parts(vector: Any) -> Parts:
+    """Views of a vector of shape [SIZE]."""
+    views, start = [], 0
+    for shape in _SHAPES:
+        end = start + math.prod(shape)
+        views.append(vector[start:end].reshape(shape))
+        start = end
+    return Parts(*views)
+
+
+Pairs = dict[str, tuple[str, str]]
+
+
+def log_ratios(batch: TokenBatch, reference: RatioReference) -> Pairs:
     """Numerator and denominator tensors of each sketch that the batch can fill.
 
     `update` is the ratio of the loss: its denominator is the one that `reference` names, or the other where only that
     was given.
     """
-    given = {name for name in TENSORS if getattr(batch, name) is not None}
-    sampler_first = ("rollout_logprobs", "old_logprobs")
-    order = sampler_first if reference == "sampler" else sampler_first[::-1]
-    pairs = {}
-    for denominator in order:
+    return _pairs(reference, tuple(name for name in TENSORS[:5] if getattr(batch, name) is not None))
+
+
+@cache
+def _pairs(reference: RatioReference, given: tuple[str, ...]) -> Pairs:
+    old, sampler = "old_logprobs", "rollout_logprobs"
+    pairs: Pairs = {}
+    for denominator in (sampler, old) if reference == "sampler" else (old, sampler):
         if denominator in given:
             pairs["update"] = ("train_logprobs", denominator)
             break
-    if "rollout_logprobs" in given:
-        pairs["mismatch"] = ("old_logprobs" if "old_logprobs" in given else "train_logprobs", "rollout_logprobs")
-    if {"shadow_train_logprobs", "shadow_old_logprobs"} <= given:
+    if sampler in given:
+        pairs["mismatch"] = (old if old in given else "train_logprobs", sampler)
+    if {"shadow_train_logprobs", "shadow_old_logprobs"} <= set(given):
         pairs["shadow"] = ("shadow_train_logprobs", "shadow_old_logprobs")
     return pairs
 
@@ -92,39 +113,31 @@ class Measured:
 def assemble(vector: NDArray[np.float64]) -> Measured:
     """Read a vector of shape [SIZE]."""
     part = parts(vector)
+    seen = np.flatnonzero(part.observed).tolist()
+    signs = iter(_sign_sketches(part.counts[seen], part.sums[seen]))
     sketches = {
-        name: Sketch(negative=signs[0], zero=signs[1], positive=signs[2])
-        for name, observed, signs in zip(SKETCHES, part["observed"], _sign_sketches(part), strict=True)
-        if observed
+        SKETCHES[i]: Sketch(negative=negative, zero=zero, positive=positive)
+        for i, negative, zero, positive in zip(seen, signs, signs, signs, strict=True)
     }
-    totals = [
-        SignTotals(
-            tokens=int(row[0]), advantage_abs=row[1], entropy_tokens=int(row[2]), entropy=row[3], entropy_sq=row[4]
-        )
-        for row in part["totals"].tolist()
-    ]
-    nonfinite = {
-        name: NonFinite(**dict(zip(KINDS, map(int, row), strict=True)))
-        for name, row in zip(TENSORS, part["nonfinite"].tolist(), strict=True)
-        if any(row)
-    }
-    return Measured(sketches=sketches, negative=totals[0], zero=totals[1], positive=totals[2], nonfinite=nonfinite)
-
-
-def _sign_sketches(part: dict[str, NDArray[np.float64]]) -> list[list[SignSketch]]:
-    rows = zip(part["counts"], part["sums"], strict=True)
-    return [[_sign_sketch(*sign) for sign in zip(cells, sums, strict=True)] for cells, sums in rows]
-
-
-def _sign_sketch(cells: NDArray[np.float64], sums: NDArray[np.float64]) -> SignSketch:
-    n = int(sums[0])
-    if not n:
-        return SignSketch()
-    counts = bins_of_cells(cells)
-    counts[ZERO_BIN] -= counts.sum() - n
-    bins = np.flatnonzero(counts)
-    return SignSketch(
-        bins=tuple(bins.tolist()),
-        counts=tuple(counts[bins].astype(np.int64).tolist()),
-        sums=tuple(sums[1:].tolist()),
+    negative_total, zero_total, positive_total = (
+        SignTotals(tokens=int(n), advantage_abs=size, entropy_tokens=int(m), entropy=h, entropy_sq=h_sq)
+        for n, size, m, h, h_sq in part.totals.tolist()
     )
+    nonfinite = {}
+    if part.nonfinite.any():
+        for name, row in zip(TENSORS, part.nonfinite.tolist(), strict=True):
+            if any(row):
+                nonfinite[name] = NonFinite(**dict(zip(_KINDS, map(int, row), strict=True)))
+    return Measured(
+        sketches=sketches, negative=negative_total, zero=zero_total, positive=positive_total, nonfinite=nonfinite
+    )
+
+
+def _sign_sketches(cells: NDArray[np.float64], moments: NDArray[np.float64]) -> list[SignSketch]:
+    """Every sign of every sketch, in order: from [sketches, 3, CELLS] and [sketches, 3, moments]."""
+    n, x, x_sq, k, x_k, k_sq = np.moveaxis(moments, -1, 0)
+    excess = x + k
+    sums = np.stack([x, x_sq, n + excess, n + 2 * excess + x_sq + 2 * x_k + k_sq, k], axis=-1)
+    counts = bins_of_cells(cells)
+    counts[..., ZERO_BIN] -= counts.sum(-1) - n
+    return SignSketch.rows(counts.reshape(-1, BINS), sums.reshape(-1, len(SUMS)))

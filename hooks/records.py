@@ -15,6 +15,7 @@ from trimtab.hooks.sketch import Sketch
 
 SCHEMA_VERSION = 1
 MAX_JOB_LENGTH = 128
+_JOB_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 
 class RecordError(ValueError):
@@ -166,8 +167,7 @@ class Command:
 
 def check_job(job: str) -> None:
     """Raise `RecordError` unless `job` can name a job in a URL, a file and a metric label."""
-    allowed = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
-    if not 0 < len(job) <= MAX_JOB_LENGTH or not set(job) <= allowed or job.startswith("."):
+    if not 0 < len(job) <= MAX_JOB_LENGTH or not set(job) <= _JOB_LETTERS or job.startswith("."):
         raise RecordError(
             f"job: {job!r} must be 1 to {MAX_JOB_LENGTH} letters, digits, '-', '_' or '.', and not start with '.'"
         )

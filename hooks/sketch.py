@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import lt
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,14 +89,14 @@ def cell_of(log_ratio: NDArray[np.float32]) -> NDArray[np.int16]:
 
 
 def bins_of_cells(cells: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[BINS] counts by bin from [CELLS] counts by cell."""
-    below, above = cells[:_SIDE_CELLS], cells[_SIDE_CELLS:]
+    """[..., BINS] counts by bin from [..., CELLS] counts by cell."""
+    below, above = cells[..., :_SIDE_CELLS], cells[..., _SIDE_CELLS:]
     first, last = _ZERO_CELLS, _ZERO_CELLS + SIDE_BINS - 1
-    counts = np.empty(BINS)
-    counts[ZERO_BIN] = below[:first].sum() + above[:first].sum()
-    counts[1:ZERO_BIN] = below[first:last][::-1]
-    counts[ZERO_BIN + 1 : -1] = above[first:last]
-    counts[0], counts[-1] = below[last:].sum(), above[last:].sum()
+    counts = np.empty((*cells.shape[:-1], BINS))
+    counts[..., ZERO_BIN] = below[..., :first].sum(-1) + above[..., :first].sum(-1)
+    counts[..., 1:ZERO_BIN] = below[..., first:last][..., ::-1]
+    counts[..., ZERO_BIN + 1 : -1] = above[..., first:last]
+    counts[..., 0], counts[..., -1] = below[..., last:].sum(-1), above[..., last:].sum(-1)
     return counts
 
 
@@ -131,6 +132,22 @@ class SignSketch:
             raise SketchError(f"sums: {len(self.sums)} values but {len(SUMS)} names ({', '.join(SUMS)})")
         if not all(math.isfinite(value) for value in self.sums):
             raise SketchError("sums: every sum is finite (clamp log-ratios, count what is not finite elsewhere)")
+
+    @classmethod
+    def rows(cls, counts: NDArray[np.float64], sums: NDArray[np.float64]) -> list[Self]:
+        """From [rows, BINS] counts, none negative, and [rows, m] finite sums: valid as made, so no check runs again."""
+        occupied = np.flatnonzero(counts > 0)
+        ends = np.searchsorted(occupied, np.arange(len(counts) + 1) * BINS).tolist()
+        bins = (occupied.astype(np.int32) % np.int32(BINS)).tolist()
+        tokens = counts.ravel()[occupied].astype(np.int64).tolist()
+        made = []
+        for start, end, row in zip(ends, ends[1:], sums.tolist(), strict=False):
+            self = object.__new__(cls)
+            object.__setattr__(self, "bins", tuple(bins[start:end]))
+            object.__setattr__(self, "counts", tuple(tokens[start:end]))
+            object.__setattr__(self, "sums", tuple(row))
+            made.append(self)
+        return made
 
     @property
     def n(self) -> int:

@@ -1,0 +1,327 @@
+"""What is summed up, against plain numpy on the selected tokens, for every path: arrays, CPU tensors, any device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.hooks.accumulate import Accumulator
+from trimtab.hooks.accumulate_cpu import CpuSums
+from trimtab.hooks.accumulate_torch import DeviceSums
+from trimtab.hooks.layout import SIZE, Measured, assemble, parts
+from trimtab.hooks.records import NonFinite, SignTotals, TokenBatch
+from trimtab.hooks.sketch import ZERO_BIN, SignSketch, Sketch, bin_index
+
+LOGPROBS = ("train_logprobs", "old_logprobs", "rollout_logprobs", "shadow_train_logprobs", "shadow_old_logprobs")
+
+
+def random_batch(
+    seed: int, shape: tuple[int, int] = (6, 40), spread: float = 0.05, per_token: bool = False
+) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    base = -rng.exponential(1.5, shape)
+    tensors = {name: (base + spread * rng.standard_normal(shape)).astype(np.float32) for name in LOGPROBS}
+    signs = rng.choice([-1.0, 0.0, 1.0], shape if per_token else shape[0])
+    return {
+        **tensors,
+        "entropy": rng.exponential(1.0, shape).astype(np.float32),
+        "advantages": (signs * rng.exponential(1.0, signs.shape)).astype(np.float32),
+        "loss_mask": rng.random(shape) < 0.7,
+    }
+
+
+def poisoned(tensors: dict[str, Any], seed: int) -> dict[str, Any]:
+    """NaN and both infinities in every tensor, masked and live."""
+    rng = np.random.default_rng(seed)
+    out = {name: np.array(value) for name, value in tensors.items()}
+    for name, value in out.items():
+        if name != "loss_mask":
+            for kind in (np.nan, np.inf, -np.inf):
+                value.reshape(-1)[rng.integers(0, value.size, 1 if name == "advantages" else 5)] = kind
+    return out
+
+
+def as_torch(tensors: dict[str, Any]) -> dict[str, Any]:
+    return {name: torch.from_numpy(np.array(value)) for name, value in tensors.items()}
+
+
+def accumulated(*batches: dict[str, Any], reference: Any = "recomputed") -> Measured:
+    accumulator = Accumulator()
+    for tensors in batches:
+        accumulator.add(TokenBatch(**tensors), reference)
+    return assemble(accumulator.drain().read())
+
+
+def on_device(tensors: dict[str, Any], reference: Any = "recomputed") -> Measured:
+    """The path for accelerators, which runs on any device."""
+    sums = DeviceSums()
+    sums.add(TokenBatch(**tensors), reference)
+    return assemble(sums.drain().read())
+
+
+def expected_sign(log_ratio: np.ndarray, tokens: np.ndarray) -> SignSketch:
+    x = log_ratio[tokens]
+    bins, counts = np.unique(bin_index(x), return_counts=True)
+    y = np.clip(x.astype(np.float64), -20, 20)
+    ratio = np.exp(y)
+    sums = (y.sum(), (y**2).sum(), ratio.sum(), (ratio**2).sum(), (np.expm1(y) - y).sum())
+    return SignSketch(bins=tuple(bins.tolist()), counts=tuple(counts.tolist()), sums=tuple(map(float, sums)))
+
+
+def expected(tensors: dict[str, Any], pairs: dict[str, tuple[str, str]]) -> Measured:
+    live = np.asarray(tensors["loss_mask"]) != 0
+    advantages = np.asarray(tensors["advantages"])
+    advantages = np.broadcast_to(advantages[:, None] if advantages.ndim == 1 else advantages, live.shape)
+    values = {name: np.asarray(tensors[name]) for name in (*LOGPROBS, "entropy")} | {"advantages": advantages}
+    finite = {name: np.isfinite(value) for name, value in values.items()}
+    counted = live & finite["advantages"]
+    masks = [counted & (advantages < 0), counted & (advantages == 0), counted & (advantages > 0)]
+    sketches = {}
+    for name, (top, bottom) in pairs.items():
+        with np.errstate(invalid="ignore"):
+            log_ratio = values[top] - values[bottom]
+        signs = [expected_sign(log_ratio, mask & finite[top] & finite[bottom]) for mask in masks]
+        sketches[name] = Sketch(negative=signs[0], zero=signs[1], positive=signs[2])
+    totals = []
+    for mask in masks:
+        entropy = values["entropy"][mask & finite["entropy"]].astype(np.float64)
+        totals.append(
+            SignTotals(
+                tokens=int(mask.sum()),
+                advantage_abs=float(np.abs(advantages[mask].astype(np.float64)).sum()),
+                entropy_tokens=entropy.size,
+                entropy=float(entropy.sum()),
+                entropy_sq=float((entropy**2).sum()),
+            )
+        )
+    nonfinite = {
+        name: NonFinite(
+            nan=int((np.isnan(value) & live).sum()),
+            posinf=int(((value == np.inf) & live).sum()),
+            neginf=int(((value == -np.inf) & live).sum()),
+            masked=int((~np.isfinite(value) & ~live).sum()),
+        )
+        for name, value in values.items()
+        if not np.isfinite(value).all()
+    }
+    return Measured(sketches=sketches, negative=totals[0], zero=totals[1], positive=totals[2], nonfinite=nonfinite)
+
+
+def assert_same(actual: Measured, wanted: Measured, relative: float = 1e-6) -> None:
+    """Counts exactly; sums to `relative` of the sum of absolute values (which the sum of squares bounds), and that of
+    k3 = e^x - 1 - x also to the float32 rounding of e^x - 1, which is of the size of x."""
+    assert actual.nonfinite == wanted.nonfinite
+    assert list(actual.sketches) == list(wanted.sketches)
+    for name, sketch in wanted.sketches.items():
+        for got, want in zip(actual.sketches[name].signs(), sketch.signs(), strict=True):
+            assert (got.bins, got.counts) == (want.bins, want.counts)
+            size = np.array(want.sums)
+            size[0] = np.sqrt(want.n * want.sums[1])
+            rounding = np.array([0, 0, 0, 0, 2e-7 * size[0]])
+            np.testing.assert_array_less(np.abs(np.array(got.sums) - want.sums), relative * size + rounding + 1e-12)
+    for got_total, want_total in zip(
+        (actual.negative, actual.zero, actual.positive), (wanted.negative, wanted.zero, wanted.positive), strict=True
+    ):
+        assert (got_total.tokens, got_total.entropy_tokens) == (want_total.tokens, want_total.entropy_tokens)
+        np.testing.assert_allclose(
+            [got_total.advantage_abs, got_total.entropy, got_total.entropy_sq],
+            [want_total.advantage_abs, want_total.entropy, want_total.entropy_sq],
+            rtol=relative,
+        )
+
+
+RECOMPUTED = {
+    "update": ("train_logprobs", "old_logprobs"),
+    "mismatch": ("old_logprobs", "rollout_logprobs"),
+    "shadow": ("shadow_train_logprobs", "shadow_old_logprobs"),
+}
+SAMPLER = RECOMPUTED | {"update": ("train_logprobs", "rollout_logprobs")}
+PATHS = [
+    accumulated,
+    lambda tensors, **how: accumulated(as_torch(tensors), **how),
+    lambda t, **how: on_device(as_torch(t), **how),
+]
+path = pytest.mark.parametrize("measured", PATHS, ids=["arrays", "cpu tensors", "any device"])
+
+
+@path
+@pytest.mark.parametrize("per_token", [False, True], ids=["advantage a sequence", "advantage a token"])
+@pytest.mark.parametrize("spread", [1e-3, 0.05, 0.5, 10.0, 50.0])
+@pytest.mark.parametrize(("reference", "pairs"), [("recomputed", RECOMPUTED), ("sampler", SAMPLER)])
+def test_sums_and_counts_of_live_tokens(
+    measured: Any, per_token: bool, spread: float, reference: Any, pairs: Any
+) -> None:
+    tensors = random_batch(int(spread * 1000), spread=spread, per_token=per_token)
+    assert_same(measured(tensors, reference=reference), expected(tensors, pairs))
+
+
+@path
+@given(seed=st.integers(0, 2**32))
+def test_what_is_not_finite_is_left_out_and_counted_where_it_was(measured: Any, seed: int) -> None:
+    tensors = poisoned(random_batch(seed, per_token=seed % 2 == 0), seed)
+    assert_same(measured(tensors), expected(tensors, RECOMPUTED))
+
+
+def test_long_sequences_keep_their_precision() -> None:
+    tensors = random_batch(5, shape=(3, 20_000))
+    assert CpuSums().add(parts(np.zeros(SIZE)), TokenBatch(**as_torch(tensors)), "recomputed")
+    assert_same(accumulated(as_torch(tensors)), expected(tensors, RECOMPUTED))
+
+
+def test_the_fast_path_takes_the_usual_batches_and_leaves_the_others_untouched() -> None:
+    fast, vector = CpuSums(), np.zeros(SIZE)
+    usual = as_torch(random_batch(0))
+    spread_out = {**usual, "advantages": usual["advantages"][:, None].expand(6, 40)}
+    for tensors in (usual, spread_out, {**usual, "advantages": usual["advantages"][:, None].repeat(1, 40)}):
+        assert fast.add(parts(vector), TokenBatch(**tensors), "recomputed")
+    before = vector.copy()
+    far = usual["train_logprobs"].clone()
+    far[0, usual["loss_mask"][0]] = -91.0
+    for odd in (
+        {**usual, "train_logprobs": far},
+        as_torch(random_batch(0, per_token=True)),
+        as_torch(poisoned(random_batch(0), 0)),
+        {name: value[:0] for name, value in usual.items()},
+    ):
+        assert not fast.add(parts(vector), TokenBatch(**odd), "recomputed")
+    assert (vector == before).all()
+
+
+@path
+def test_two_batches_or_two_ranks_are_one(measured: Any) -> None:
+    del measured
+    first, second = random_batch(1), random_batch(2)
+    both = {name: np.concatenate([first[name], second[name]]) for name in first}
+    for convert in (dict, as_torch):
+        assert_same(accumulated(convert(first), convert(second)), expected(both, RECOMPUTED))
+    ranks = []
+    for tensors in (first, second):
+        rank = Accumulator()
+        rank.add(TokenBatch(**as_torch(tensors)))
+        ranks.append(rank.drain().read())
+    assert_same(assemble(ranks[0] + ranks[1]), expected(both, RECOMPUTED))
+
+
+@path
+@pytest.mark.parametrize("shape", [(0, 7), (3, 0), (3, 7)])
+def test_nothing_live_is_measured_as_nothing(measured: Any, shape: tuple[int, int]) -> None:
+    tensors = random_batch(3, shape=shape) | {"loss_mask": np.zeros(shape)}
+    got = measured(tensors)
+    nothing = Sketch()
+    assert got.sketches == {"update": nothing, "mismatch": nothing, "shadow": nothing}
+    assert (got.negative, got.zero, got.positive) == (SignTotals(), SignTotals(), SignTotals())
+    assert got.nonfinite == {}
+
+
+@path
+def test_one_stale_token_under_the_mask_spoils_nothing(measured: Any) -> None:
+    """prime-rl issue 2972: log-ratio 89 overflows float32, and 0 x inf is NaN."""
+    train = np.float32([[-2.0, -2.0, -2.0, -2.0]])
+    sampler = train - np.float32([[0.0, 89.0, 0.1, 0.0]])
+    tensors = {"train_logprobs": train, "rollout_logprobs": sampler, "advantages": np.float32([1.0])}
+    masked = measured({**tensors, "loss_mask": np.float32([[1, 0, 1, 1]])}).sketches["update"].positive
+    assert masked.n == 3
+    assert masked.sum("log_ratio") / 3 == pytest.approx(0.1 / 3, rel=1e-6)
+    live = measured({**tensors, "loss_mask": np.float32([[1, 1, 1, 1]])}).sketches["update"].positive
+    assert (live.n, live.counts[-1], live.sum("log_ratio")) == (4, 1, pytest.approx(20.1, rel=1e-6))
+
+
+@path
+def test_overflow_bins_hold_what_drifted_away(measured: Any) -> None:
+    """prime-rl pull request 1329: log-ratios of +-700 were seen."""
+    train = np.full((10, 100), -1.0, dtype=np.float32)
+    old = train.copy()
+    old[0, 0], old[5, 5] = -701.0, 699.0
+    tensors = {"train_logprobs": train, "old_logprobs": old, "advantages": np.ones(10, dtype=np.float32)}
+    sketch = measured({**tensors, "loss_mask": np.ones((10, 100))}).sketches["update"].positive
+    assert (sketch.bins, sketch.counts) == ((0, ZERO_BIN, 1218), (1, 998, 1))
+    assert np.isfinite(sketch.sums).all()
+
+
+@path
+def test_a_sampler_that_gave_no_logprob_costs_only_that_token(measured: Any) -> None:
+    """TRL issue 6166: the engine returned NaN."""
+    tensors = {
+        "train_logprobs": np.float32([[-0.1, -0.2, -0.3]]),
+        "old_logprobs": np.float32([[-0.1, -0.2, -0.3]]),
+        "rollout_logprobs": np.float32([[-0.1, np.nan, -0.3]]),
+        "advantages": np.float32([-1.0]),
+        "loss_mask": np.ones((1, 3)),
+    }
+    got = measured(tensors)
+    assert got.nonfinite == {"rollout_logprobs": NonFinite(nan=1)}
+    assert (got.sketches["update"].negative.n, got.sketches["mismatch"].negative.n) == (3, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_float_types_are_read_as_float32(dtype: torch.dtype) -> None:
+    tensors = as_torch(random_batch(4))
+    other = {name: value if name == "loss_mask" else value.to(dtype) for name, value in tensors.items()}
+    rounded = {name: value if name == "loss_mask" else value.float() for name, value in other.items()}
+    wanted = expected({name: value.numpy() for name, value in rounded.items()}, RECOMPUTED)
+    assert_same(accumulated(other), wanted)
+    assert_same(on_device(other), wanted)
+
+
+@pytest.mark.parametrize("kind", [bool, np.int64, np.int32, np.float32, np.float64, np.uint8])
+def test_any_kind_of_mask(kind: Any) -> None:
+    tensors = random_batch(6)
+    wanted = expected(tensors, RECOMPUTED)
+    tensors["loss_mask"] = tensors["loss_mask"].astype(kind)
+    for measured in PATHS:
+        assert_same(measured(tensors), wanted)
+
+
+def test_a_tensor_that_still_has_its_graph_is_only_read() -> None:
+    tensors = as_torch(random_batch(7))
+    wanted = accumulated(tensors)
+    tensors["train_logprobs"] = tensors["train_logprobs"].requires_grad_() * 1.0
+    assert accumulated(tensors) == wanted
+    assert tensors["train_logprobs"].requires_grad
+
+
+@path
+def test_packed_tokens_without_sequences(measured: Any) -> None:
+    tensors = random_batch(8, per_token=True)
+    flat = {name: value.reshape(-1) for name, value in tensors.items()}
+    assert_same(measured(flat), expected(tensors, RECOMPUTED))
+
+
+@path
+@pytest.mark.parametrize(
+    ("name", "shape"), [("old_logprobs", (6, 39)), ("entropy", (6,)), ("advantages", (40,)), ("advantages", (1, 1))]
+)
+def test_a_tensor_of_another_shape_is_named(measured: Any, name: str, shape: tuple[int, ...]) -> None:
+    tensors = random_batch(9) | {name: np.zeros(shape, dtype=np.float32)}
+    with pytest.raises(ValueError, match=f"{name}: shape .* does not fit loss_mask's"):
+        measured(tensors)
+
+
+@path
+def test_only_what_is_given_is_observed(measured: Any) -> None:
+    tensors = random_batch(10)
+    for given_names, sketches in (
+        ((), {}),
+        (("old_logprobs",), {"update"}),
+        (("rollout_logprobs",), {"update", "mismatch"}),
+        (("old_logprobs", "rollout_logprobs"), {"update", "mismatch"}),
+    ):
+        some = {name: tensors[name] for name in ("train_logprobs", "advantages", "loss_mask", *given_names)}
+        got = measured(some)
+        assert set(got.sketches) == set(sketches)
+        assert (got.positive.entropy_tokens, got.negative.entropy_tokens) == (0, 0)
+        assert got.positive.tokens > 0
+
+
+def test_draining_starts_again_from_nothing() -> None:
+    accumulator = Accumulator()
+    tensors = as_torch(random_batch(11))
+    for _ in range(3):
+        accumulator.add(TokenBatch(**tensors))
+        assert_same(assemble(accumulator.drain().read()), expected(random_batch(11), RECOMPUTED))
+    assert not accumulator.drain().read().any()
