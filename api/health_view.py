@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from trimtab.agent.detectors import DETECTORS
 from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Incident, Mode, Phase, Proposal, State, Verdict
 from trimtab.api.controls_view import ControlsView, controls_view
 from trimtab.api.service import Service
 from trimtab.api.views import View
 
-WORST_FIRST = (State.CRITICAL, State.WARN, State.INCONCLUSIVE, State.OK, State.NOT_OBSERVED)
+WORST_FIRST = (State.CRITICAL, State.WARN, State.OK, State.INCONCLUSIVE, State.NOT_OBSERVED)
+JUDGED = (State.OK, State.WARN, State.CRITICAL)
 
 
 class JobView(View):
@@ -20,7 +22,11 @@ class JobView(View):
     created_at: float = Field(description="Unix seconds.")
     rows: int = Field(description="Rows in the ledger.")
     mode: Mode
-    state: State = Field(description="The worst verdict; `not_observed` when no detector has what it needs.")
+    state: State = Field(
+        description="The worst of the verdicts that could be reached; `ok` says nothing of the others."
+    )
+    judged: int = Field(description="Detectors that could judge the newest step.")
+    detectors: int = Field(description="Detectors that there are.")
     firing: int = Field(description="Incidents that are firing.")
     attempt: int | None = Field(description="The newest attempt; null before the first summary.")
     step: int | None = Field(description="The newest step of that attempt.")
@@ -42,7 +48,8 @@ class HealthView(View):
 def overall(state: RunState) -> State:
     """The worst verdict of the newest step, or that of an incident that is still firing, whichever is worse.
 
-    Verdicts that saw nothing count least: OK beside NOT_OBSERVED is OK, and the chips show what was not seen.
+    A detector that could not judge takes nothing away from one that could (a run that answers everything right has too
+    few wrong answers to compare), but it is no OK either: `JobView.judged` says how many could.
     """
     found = {verdict.state for verdict in state.verdicts.values()}
     found |= {incident.severity for incident in state.incidents.values() if incident.phase is Phase.FIRING}
@@ -77,6 +84,8 @@ def _line(service: Service, name: str, state: RunState) -> JobView:
         rows=job.rows,
         mode=state.mode,
         state=overall(state),
+        judged=sum(verdict.state in JUDGED for verdict in state.verdicts.values()),
+        detectors=len(DETECTORS),
         firing=sum(incident.phase is Phase.FIRING for incident in state.incidents.values()),
         attempt=None if latest is None else state.attempt,
         step=None if latest is None else state.last_step,

@@ -39,7 +39,9 @@ class _Commands(TyperGroup):
             single = typer.Typer(add_completion=False)
             single.command(cmd_name)(found)
             found = single
-        return typer.main.get_command(found)
+        command = typer.main.get_command(found)
+        command.name = cmd_name
+        return command
 
 
 app = typer.Typer(cls=_Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)

@@ -49,18 +49,29 @@ def _show_jobs(console: Console, jobs: list[JobView]) -> None:
     if not jobs:
         console.print("no job has reported yet")
         return
-    table = Table("job", "state", "mode", "attempt", "step", "firing", box=None, header_style="dim")
+    table = Table("job", "state", "judged", "mode", "attempt", "step", "firing", box=None, header_style="dim")
     for one in jobs:
         step = "-" if one.step is None else str(one.step)
         attempt = "-" if one.attempt is None else str(one.attempt)
-        table.add_row(one.name, _styled(one.state), one.mode.value, attempt, step, str(one.firing))
+        table.add_row(
+            one.name,
+            _styled(one.state),
+            f"{one.judged}/{one.detectors}",
+            one.mode.value,
+            attempt,
+            step,
+            str(one.firing),
+        )
     console.print(table)
 
 
 def _show_health(console: Console, health: HealthView) -> None:
     line, controls = health.job, health.controls
     at = "no summary yet" if line.step is None else f"attempt {line.attempt}, step {line.step}"
-    console.print(f"[bold]{line.name}[/bold]  {_styled(line.state)}  mode {line.mode.value}  {at}")
+    console.print(
+    judged = f"{line.judged} of {line.detectors} detectors could judge"
+    console.print(f"[bold]{line.name}[/bold]  {_styled(line.state)} ({judged})  mode {line.mode.value}  {at}")
+    )
     verdicts = Table("detector", "state", "what was seen", box=None, header_style="dim")
     for verdict in health.verdicts:
         verdicts.add_row(verdict.detector, _styled(verdict.state), verdict.message)

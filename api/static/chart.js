@@ -2,9 +2,9 @@
 
 import { h, number, s } from "./dom.js";
 
-const WIDTH = 560, HEIGHT = 210;
-const PLOT = { left: 46, right: WIDTH - 10, top: 34, bottom: HEIGHT - 24 };
-const LANES = 2;
+const WIDTH = 560, HEIGHT = 220;
+const PLOT = { left: 46, right: WIDTH - 10, top: 44, bottom: HEIGHT - 24 };
+const LANES = 3, LANE = 13, LETTER = 6.2;
 
 export class Chart {
   constructor({ title, unit, lines, floor, ceiling }, onCursor) {
@@ -64,22 +64,28 @@ export class Chart {
     return [...marks, axis, ...steps];
   }
 
+  // The ground is tinted once, by the worst incident of each stretch; every incident has its own edge and label.
   spans(spans) {
-    const free = Array(LANES).fill(-Infinity);
-    return spans.flatMap(({ from, to, severity, label }) => {
-      const left = this.x(from), right = Math.max(this.x(to ?? this.domain[1]), left + 2);
-      const lane = free.findIndex((end) => end < left), width = label.length * 6.2 + 8;
-      const room = lane >= 0;
-      const flipped = left + width > PLOT.right;
-      if (room) free[lane] = flipped ? Infinity : left + width;
-      const drawn = [
-        s("rect", { class: `span ${severity}`, x: left, y: PLOT.top, width: right - left, height: PLOT.bottom - PLOT.top },
-          s("title", {}, `${label}, steps ${from} to ${to ?? "now"}`)),
-        s("line", { class: `edge ${severity}`, x1: left, x2: left, y1: PLOT.top - 3, y2: PLOT.bottom }),
-      ];
-      if (room) drawn.push(s("text", { class: `tag ${severity}`, x: flipped ? PLOT.right : left, y: PLOT.top - 8 - lane * 14, "text-anchor": flipped ? "end" : "start" }, label));
-      return drawn;
+    const end = (span) => span.to ?? this.domain[1];
+    const cuts = [...new Set(spans.flatMap((span) => [span.from, end(span)]))].sort((a, b) => a - b);
+    const ground = cuts.slice(1).flatMap((right, i) => {
+      const left = cuts[i], here = spans.filter((span) => span.from <= left && end(span) >= right);
+      if (!here.length) return [];
+      const worst = here.some((span) => span.severity === "critical") ? "critical" : "warn";
+      const x = this.x(left), width = this.x(right) - x;
+      return [s("rect", { class: `span ${worst}`, x, y: PLOT.top, width, height: PLOT.bottom - PLOT.top }, s("title", {}, here.map((span) => span.label).join(", ")))];
     });
+    const free = Array(LANES).fill(-Infinity);
+    const labels = spans.flatMap((span) => {
+      const left = this.x(span.from), width = span.label.length * LETTER + 8;
+      const flipped = left + width > WIDTH, lane = free.findIndex((taken) => taken < left - (flipped ? width : 0));
+      const edge = s("line", { class: `edge ${span.severity}`, x1: left, x2: left, y1: PLOT.top - 3, y2: PLOT.bottom },
+        s("title", {}, `${span.label}, steps ${span.from} to ${span.to ?? "now"}`));
+      if (lane < 0) return [edge];
+      free[lane] = flipped ? left : left + width;
+      return [edge, s("text", { class: `tag ${span.severity}`, x: left, y: PLOT.top - 7 - lane * LANE, "text-anchor": flipped ? "end" : "start" }, span.label)];
+    });
+    return [...ground, ...labels];
   }
 
   changes(changes) {

@@ -23,7 +23,8 @@ export function showJobs(jobs, current, choose) {
 export function showHead({ job }, setMode) {
   at("name").textContent = job.name;
   render(at("overall"), job.state, chip);
-  at("where").textContent = job.step === null ? "no summary yet" : `attempt ${job.attempt}, step ${job.step}${ago(job.last_received_at)}`;
+  at("where").textContent = job.step === null ? "no summary yet" :
+    `${job.judged} of ${job.detectors} detectors could judge · attempt ${job.attempt}, step ${job.step}${ago(job.last_received_at)}`;
   render(at("mode"), job.mode, () => Object.entries(MODES).map(([mode, label]) =>
     h("button", { type: "button", "data-focus": mode, title: MEANS[mode], "aria-pressed": String(mode === job.mode), onclick: () => mode !== job.mode && setMode(mode, MEANS[mode]) }, label)));
 }
@@ -36,10 +37,10 @@ function ago(seconds) {
 }
 
 export function showVerdicts({ verdicts }) {
-  render(at("verdicts"), verdicts, () => verdicts.map((one) => {
-    const loud = one.state === "warn" || one.state === "critical";
-    return h("li", { class: loud ? "loud" : null, title: one.message }, words(one.detector), chip(one.state), h("span", { class: "why" }, one.message));
-  }));
+  render(at("verdicts"), verdicts, () => verdicts.map((one) => h("li", { title: one.message }, words(one.detector), chip(one.state))));
+  const loud = verdicts.filter((one) => one.state === "warn" || one.state === "critical");
+  render(at("alarms"), loud, () => loud.map((one) =>
+    h("li", {}, h("span", { class: `dot ${one.state}`, "aria-hidden": "true" }), h("b", {}, words(one.detector)), h("span", { class: "muted" }, one.message))));
 }
 
 export function showProposals({ proposals, job }, decide) {
@@ -107,10 +108,10 @@ export function showEvents(events) {
   render(at("events"), facts, () => facts.length ? facts.map((one) =>
     h("li", {},
       h("span", { class: "at num" }, `step ${one.step}`),
-      h("span", {}, h("span", { class: "kind" }, words(one.kind)), issuer(one), h("br"), h("span", { class: "said" }, one.message)))) : h("li", {}, h("span", { class: "none" }, "Nothing yet.")));
+      h("span", {}, h("span", { class: "kind" }, words(one.kind)), subject(one), h("br"), h("span", { class: "said" }, one.message)))) : h("li", {}, h("span", { class: "none" }, "Nothing yet.")));
 }
 
-const issuer = ({ detail }) => (detail.issuer ? ` by ${detail.issuer}` : "");
+const subject = ({ detail }) => `${detail.detector ? ` · ${words(detail.detector)}` : ""}${detail.issuer ? ` by ${detail.issuer}` : ""}`;
 
 // What a change of the overrides comes to, in words.
 export function changeLabel({ detail }) {

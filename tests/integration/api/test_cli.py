@@ -3,6 +3,8 @@
 import json
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,13 @@ def test_the_program_serves_on_a_free_port_and_ends_on_a_signal(tmp_path: Path) 
         assert client.jobs() == []
         process.send_signal(signal.SIGINT)
         assert process.wait(20) is not None
+
+
+def test_no_command_but_the_trainers_loads_torch() -> None:
+    loaded = "import sys; [__import__(name) for name in sys.argv[1:]]; print('torch' in sys.modules)"
+    names = ("", ".serve", ".status", ".replay", ".export", ".bench")
+    command = [sys.executable, "-c", loaded, *(f"trimtab.api.cli{name}" for name in names)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout == "False\n"
 
 
 MISTAKES = {
