@@ -68,10 +68,8 @@ def _show_jobs(console: Console, jobs: list[JobView]) -> None:
 def _show_health(console: Console, health: HealthView) -> None:
     line, controls = health.job, health.controls
     at = "no summary yet" if line.step is None else f"attempt {line.attempt}, step {line.step}"
-    console.print(
     judged = f"{line.judged} of {line.detectors} detectors could judge"
     console.print(f"[bold]{line.name}[/bold]  {_styled(line.state)} ({judged})  mode {line.mode.value}  {at}")
-    )
     verdicts = Table("detector", "state", "what was seen", box=None, header_style="dim")
     for verdict in health.verdicts:
         verdicts.add_row(verdict.detector, _styled(verdict.state), verdict.message)
