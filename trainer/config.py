@@ -41,6 +41,8 @@ class ModelConfig(Section):
     layers: int = Field(default=2, ge=1)
     heads: int = Field(default=4, ge=1)
     hidden: int = Field(default=256, ge=8)
+    keep: tuple[str, ...] = ("head",)
+    """Linear layers, by name or glob, that compute in BF16 whatever the format; embeddings and norms always do."""
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
@@ -65,10 +67,12 @@ class OutlierConfig(Section):
     changes."""
 
     channels: int = Field(default=0, ge=0)
-    """Channels scaled in front of each attention and feed-forward input."""
+    """Channels scaled in front of each of the layers; 0 scales none."""
     scale: float = Field(default=16.0, gt=0)
     """A power of two, so that scaling itself never rounds."""
     seed: int = Field(default=0, ge=0)
+    layers: tuple[str, ...] = ("*.qkv", "*.up")
+    """Linear layers, by name or glob, whose input channels are scaled."""
 
     @model_validator(mode="after")
     def _power_of_two(self) -> Self:

@@ -16,18 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from trimtab.hooks.calibration import ClipBounds, ClipCalibration
-from trimtab.hooks.controls import CONTROL_NAMES, Capabilities, Controls, Liveness
+from trimtab.hooks.controls import Controls
 from trimtab.hooks.emitter import Emitter
 from trimtab.trainer.config import RunConfig
+from trimtab.trainer.engines import TWIN_FORMAT, converted
 from trimtab.trainer.objective import LossInputs, group_advantages, policy_loss
-from trimtab.trainer.quant import convert, fitting_formats, outlier_scales, set_format
+from trimtab.trainer.quant import set_format
 from trimtab.trainer.sampler import Rollout, TorchSampler, Weights
-from trimtab.trainer.task import END, PAD, Graded, RunningSum
-from trimtab.trainer.warm_start import build_model
-
-HEAD = "head"
-"""The output layer stays in BF16, like the embeddings and norms."""
-TWIN_FORMAT = "bf16"
+from trimtab.trainer.task import Graded, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,38 +86,25 @@ class Batch:
         )
 
 
-def capabilities(config: RunConfig) -> Capabilities:
-    """What this trainer can do while it runs, as it is configured."""
-    liveness = dict.fromkeys(CONTROL_NAMES, Liveness.LIVE)
-    liveness["sampler_format"] = Liveness.NEXT_ROLLOUT
-    model = build_model(config)
-    convert(model, TWIN_FORMAT, keep=(HEAD,))
-    formats = fitting_formats(model)
-    return Capabilities(
-        controls=liveness,
-        rollout_logprobs=True,
-        sampler_head=config.rollout.head,
-        shadow=config.shadow.every > 0,
-        sampler_formats=formats,
-        train_formats=formats,
-    )
-
-
 class GRPOTrainer:
-    """Trains the embedded model on the running sum.
+    """Trains any `LanguageModel` whose linear layers are `nn.Linear` on any `Task`.
 
     Args:
-        config: the run. emitter: attached with `config.controls` and `capabilities(config)`; its controls are read at
-        every step boundary. weights: where to start, as from `warm_weights`.
+        config: the run; its task and model sections are the caller's business.
+        emitter: attached with `config.controls_at(0)` and `capabilities(config, model)`; its controls are read at every
+            step boundary.
+        model: the policy to start from; it is copied for the trainer, the sampler and the BF16 twin.
+        task: where prompts and rewards come from.
     """
 
-    def __init__(self, config: RunConfig, emitter: Emitter, weights: Weights) -> None:
+    def __init__(self, config: RunConfig, emitter: Emitter, model: nn.Module, task: Task) -> None:
         self.config = config
         self.emitter = emitter
-        self.task = RunningSum(digits=config.task.digits)
-        self.model = self._engine(weights, config.controls.train_format)
-        self.twin = self._engine(weights, TWIN_FORMAT)
-        self.sampler = TorchSampler(self._engine(weights, config.controls.sampler_format), end=END, pad=PAD)
+        self.task = task
+        controls = config.controls_at(0)
+        self.model = converted(model, config, controls.train_format)
+        self.twin = converted(model, config, TWIN_FORMAT)
+        self.sampler = TorchSampler(converted(model, config, controls.sampler_format), end=task.end, pad=task.pad)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=config.update.lr, weight_decay=0.0)
         self.history: deque[Weights] = deque(maxlen=config.rollout.lag + 1)
         self.calibration = ClipCalibration()
@@ -129,17 +112,6 @@ class GRPOTrainer:
         self.data = torch.Generator().manual_seed(config.seed)
         """Prompts and minibatch order."""
         self.sampling = torch.Generator().manual_seed(config.seed + 1_000_003)
-
-    def _engine(self, weights: Weights, number_format: str) -> nn.Module:
-        model = build_model(self.config)
-        model.load_state_dict(weights)
-        convert(model, number_format, backward=self.config.update.backward, keep=(HEAD,))
-        outliers = self.config.outliers
-        if outliers.channels:
-            outlier_scales(
-                model, ("*.qkv", "*.up"), channels=outliers.channels, scale=outliers.scale, seed=outliers.seed
-            )
-        return model
 
     def run(self) -> Iterator[StepRecord]:
         """Train until the configured number of steps, yielding after each."""

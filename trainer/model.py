@@ -7,7 +7,7 @@ be swapped for quantised ones by name.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -26,12 +26,12 @@ class KeyValueCache:
 class LanguageModel(Protocol):
     """What the trainer and the sampler need of a model."""
 
-    def __call__(self, tokens: Tensor, *, cache: KeyValueCache | None = None, keep_last: int | None = None) -> Tensor:
+    def __call__(self, tokens: Tensor, *, cache: Any = None, keep_last: int | None = None) -> Tensor:
         """Logits of [B, T] token ids; see `DecoderLM.forward`."""
         ...
 
-    def new_cache(self, batch: int, capacity: int) -> KeyValueCache:
-        """An empty cache for `batch` sequences of up to `capacity` tokens."""
+    def new_cache(self, batch: int, capacity: int) -> Any:
+        """An empty cache for `batch` sequences of up to `capacity` tokens; only the model looks inside."""
         ...
 
 

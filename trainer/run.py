@@ -19,8 +19,10 @@ import trimtab
 from trimtab.hooks.emitter import Emitter
 from trimtab.trainer.checkpoint import read_checkpoint, restore, save_checkpoint
 from trimtab.trainer.config import RunConfig
-from trimtab.trainer.grpo import TWIN_FORMAT, GRPOTrainer, StepRecord, capabilities
-from trimtab.trainer.warm_start import Progress, warm_weights
+from trimtab.trainer.engines import TWIN_FORMAT, capabilities
+from trimtab.trainer.grpo import GRPOTrainer, StepRecord
+from trimtab.trainer.task import RunningSum
+from trimtab.trainer.warm_start import Progress, warm_model
 
 CHECKPOINT = "checkpoint.pt"
 STEPS = "steps.jsonl"
@@ -68,11 +70,11 @@ def execute(
     (out / "config.json").write_text(config.model_dump_json(indent=2))
     state = read_checkpoint(out / CHECKPOINT) if resume else None
     attempt = state["attempt"] + 1 if state is not None else 0
-    weights = warm_weights(config, on_warm_start)
+    model = warm_model(config, on_warm_start)
     with trimtab.attach(
-        url, job=job, attempt=attempt, controls=config.controls_at(0), capabilities=capabilities(config)
+        url, job=job, attempt=attempt, controls=config.controls_at(0), capabilities=capabilities(config, model)
     ) as emitter:
-        trainer = GRPOTrainer(config, emitter, weights)
+        trainer = GRPOTrainer(config, emitter, model, RunningSum(digits=config.task.digits))
         if state is not None:
             restore(trainer, state)
         with (out / STEPS).open("a" if resume else "w") as log:

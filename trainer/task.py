@@ -9,6 +9,7 @@ on maths, at a size that a CPU trains in seconds.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -34,6 +35,28 @@ class Graded:
     """[B] tokens in the response, its end included."""
 
 
+class Task(Protocol):
+    """What the trainer needs of a verifiable task."""
+
+    end: int
+    """The token that ends a response."""
+    pad: int
+    """The token that fills up after it."""
+
+    @property
+    def response_length(self) -> int:
+        """Most tokens that a response may have."""
+        ...
+
+    def prompts(self, count: int, generator: torch.Generator) -> Tensor:
+        """[count, P] fresh prompts, all of one length."""
+        ...
+
+    def grade(self, prompts: Tensor, responses: Tensor) -> Graded:
+        """Grade [B, response_length] responses."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningSum:
     """Running sum modulo 10 of `digits` digits.
@@ -43,6 +66,8 @@ class RunningSum:
     """
 
     digits: int = 8
+    end: int = END
+    pad: int = PAD
 
     @property
     def prompt_length(self) -> int:

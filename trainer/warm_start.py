@@ -44,6 +44,13 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trimtab"
 
 
+def warm_model(config: RunConfig, progress: Progress | None = None) -> DecoderLM:
+    """The configured model after its warm start."""
+    model = build_model(config)
+    model.load_state_dict(warm_weights(config, progress))
+    return model
+
+
 def warm_weights(config: RunConfig, progress: Progress | None = None) -> dict[str, Tensor]:
     """Weights after the warm start, from the cache if it was ever run with this model, task and recipe."""
     settings = "|".join(part.model_dump_json() for part in (config.task, config.model, config.warm_start))

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 import trimtab
 from trimtab.hooks.controls import Liveness
@@ -15,18 +16,21 @@ from trimtab.hooks.emitter import Emitter
 from trimtab.hooks.records import Command, StepSummary
 from trimtab.hooks.transport.memory import MemoryTransport
 from trimtab.trainer.config import RunConfig, validated
-from trimtab.trainer.grpo import GRPOTrainer, capabilities
-from trimtab.trainer.warm_start import warm_weights
+from trimtab.trainer.engines import capabilities
+from trimtab.trainer.grpo import GRPOTrainer
+from trimtab.trainer.quant import quantised_formats
+from trimtab.trainer.task import RunningSum
+from trimtab.trainer.warm_start import build_model, warm_model
 
 
 @contextmanager
 def training(config: RunConfig) -> Iterator[tuple[GRPOTrainer, MemoryTransport]]:
     """A trainer at step 0 and the transport that keeps its summaries."""
-    transport = MemoryTransport()
+    transport, model = MemoryTransport(), warm_model(config)
     with Emitter(
-        transport, job="t", attempt=0, controls=config.controls_at(0), capabilities=capabilities(config)
+        transport, job="t", attempt=0, controls=config.controls_at(0), capabilities=capabilities(config, model)
     ) as emitter:
-        yield GRPOTrainer(config, emitter, warm_weights(config)), transport
+        yield GRPOTrainer(config, emitter, model, RunningSum(digits=config.task.digits)), transport
 
 
 def changed(config: RunConfig, **sections: object) -> RunConfig:
@@ -95,7 +99,7 @@ def test_the_twin_is_computed_every_so_many_steps(tiny: RunConfig) -> None:
     assert ["shadow" in summary.sketches for summary in summaries(config)] == [True, False, False] * 2
     none = changed(tiny, shadow={"every": 0})
     assert not any("shadow" in summary.sketches for summary in summaries(none))
-    assert not capabilities(none).shadow
+    assert not capabilities(none, build_model(none)).shadow
 
 
 def test_a_quantised_trainer_moves_the_twin_away_from_the_ratio(tiny: RunConfig) -> None:
@@ -146,21 +150,23 @@ def test_calibrated_bounds_widen_only_when_asked_for(tiny: RunConfig) -> None:
 
 
 def test_capabilities_say_what_the_configuration_allows(tiny: RunConfig) -> None:
-    can = capabilities(changed(tiny, rollout={"head": 0}))
+    model = build_model(tiny)
+    can = capabilities(changed(tiny, rollout={"head": 0}), model)
     assert can.refusal("centering", True) is not None
     assert can.controls["sampler_format"] is Liveness.NEXT_ROLLOUT
     assert "nvfp4" in can.sampler_formats
     assert "fp8-block" not in can.sampler_formats  # its blocks of 128 do not divide a width of 32
-    assert capabilities(tiny).refusal("centering", True) is None
+    assert capabilities(tiny, model).refusal("centering", True) is None
 
 
 def test_a_dead_agent_changes_nothing(tiny: RunConfig) -> None:
     with training(tiny) as (trainer, _):
         expected = [record.loss for record in trainer.run()]
+    can = capabilities(tiny, build_model(tiny))
     with trimtab.attach(
-        "http://127.0.0.1:9", job="t", attempt=0, controls=tiny.controls, capabilities=capabilities(tiny), spool=None
+        "http://127.0.0.1:9", job="t", attempt=0, controls=tiny.controls, capabilities=can, spool=None
     ) as emitter:
-        alone = GRPOTrainer(tiny, emitter, warm_weights(tiny))
+        alone = GRPOTrainer(tiny, emitter, warm_model(tiny), RunningSum(digits=3))
         assert [record.loss for record in alone.run()] == expected
 
 
@@ -168,3 +174,38 @@ def test_zero_variance_groups_are_counted(tiny: RunConfig) -> None:
     with training(tiny) as (trainer, _):
         rewards = torch.tensor([1.0, 1, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0])
         assert trainer._zero_variance_fraction(rewards) == pytest.approx(2 / 3)
+
+
+class CountingModel(nn.Module):
+    """A language model that is no transformer: it sees the sum of its tokens so far, and its cache is that sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(16, 32)
+        self.mix = nn.Linear(32, 32)
+        self.out = nn.Linear(32, 16)
+
+    def forward(self, tokens: Tensor, *, cache: list[Tensor] | None = None, keep_last: int | None = None) -> Tensor:
+        sums = self.embedding(tokens).cumsum(1)
+        if cache is not None:
+            sums = sums + cache[0]
+            cache[0] = sums[:, -1:]
+        kept = sums if keep_last is None else sums[:, -keep_last:]
+        return self.out(torch.relu(self.mix(kept)))  # type: ignore[no-any-return]
+
+    def new_cache(self, batch: int, capacity: int) -> list[Tensor]:  # noqa: ARG002
+        return [torch.zeros(batch, 1, 32)]
+
+
+def test_any_module_with_linear_layers_trains(tiny: RunConfig) -> None:
+    torch.manual_seed(0)
+    config = changed(tiny, model={"keep": ("out",)}, outliers={"layers": ("mix",)})
+    transport, model = MemoryTransport(), CountingModel()
+    with Emitter(
+        transport, job="t", attempt=0, controls=config.controls, capabilities=capabilities(config, model)
+    ) as emitter:
+        trainer = GRPOTrainer(config, emitter, model, RunningSum(digits=3))
+        assert quantised_formats(trainer.sampler.model) == {"mix": "nvfp4", "out": "bf16"}
+        records = list(trainer.run())
+    assert len(records) == len(transport.sent) == 6
+    assert all(summary.tokens > 0 for summary in transport.sent)
