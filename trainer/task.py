@@ -38,10 +38,15 @@ class Graded:
 class Task(Protocol):
     """What the trainer needs of a verifiable task."""
 
-    end: int
-    """The token that ends a response."""
-    pad: int
-    """The token that fills up after it."""
+    @property
+    def end(self) -> int:
+        """The token that ends a response."""
+        ...
+
+    @property
+    def pad(self) -> int:
+        """The token that fills up after it."""
+        ...
 
     @property
     def response_length(self) -> int:
