@@ -314,6 +314,11 @@ def test_a_fall_without_progress_of_the_reward_is_a_collapse() -> None:
     assert found.state is State.WARN
 
 
+def test_a_policy_that_is_deterministic_already_cannot_collapse() -> None:
+    found = verdict("entropy", scalars_of(60, entropy=np.geomspace(0.04, 0.001, 60), reward_mean=0.99))
+    assert found.state is State.OK
+
+
 def rise(reward_to: float) -> list[StepSummary]:
     rng = np.random.default_rng(1)
     entropy = np.r_[np.full(50, 0.3), np.linspace(0.3, 0.9, 50)] + rng.normal(0, 0.01, 100)
