@@ -1,26 +1,27 @@
 """Sum up the tensors of a step, micro-batch by micro-batch, without keeping them.
 
-`measure` is the reference, in numpy; torch tensors go to `trimtab.hooks.accumulate_torch`, which gives the same vector
-without ever waiting for the device.
+`measure` is the reference, in numpy. Arrays and CPU tensors go to its compiled form, `trimtab.hooks.native`, where
+there is a compiler; tensors on a device go to `trimtab.hooks.accumulate_torch`, which never waits for the device. All
+three give the same vector.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.hooks.controls import RatioReference
-from trimtab.hooks.layout import SIZE, SKETCHES, TENSORS, log_ratios, parts
+from trimtab.hooks.layout import SIZE, SKETCHES, TENSORS, Planes, log_ratios, parts, planes
+from trimtab.hooks.native import NativeSums, load
 from trimtab.hooks.records import TokenBatch
 from trimtab.hooks.sketch import CELLS, MAX_LOG_RATIO, cell_of
 
 if TYPE_CHECKING:
-    from trimtab.hooks.accumulate_cpu import CpuSums
     from trimtab.hooks.accumulate_torch import DeviceSums
 
 
@@ -41,14 +42,13 @@ class Accumulator:
     >>> logprobs = np.full((2, 3), -1.0, dtype=np.float32)
     >>> tensors = {"train_logprobs": logprobs, "old_logprobs": logprobs, "advantages": [1.0, -1.0]}
     >>> accumulator.add(TokenBatch(**tensors, loss_mask=np.ones((2, 3))))
-    >>> from trimtab.hooks.layout import assemble
-    >>> assemble(accumulator.drain().read()).positive.tokens
-    3
+    >>> parts(accumulator.drain().read()).totals[:, 0]
+    array([3., 0., 3.])
     """
 
     def __init__(self) -> None:
         self._host, self._spare = np.zeros(SIZE), np.zeros(SIZE)
-        self._cpu: CpuSums | None = None
+        self._native: NativeSums | None = None
         self._device: DeviceSums | None = None
 
     def add(self, batch: TokenBatch, reference: RatioReference = "recomputed") -> None:
@@ -57,24 +57,21 @@ class Accumulator:
         Raises:
             ValueError: a tensor has the wrong shape; the message names it.
         """
-        if not is_torch(batch.train_logprobs):
-            self._host += measure(batch, reference)
-        elif batch.train_logprobs.device.type == "cpu":
-            self._add_on_cpu(batch, reference)
-        else:
+        if is_torch(batch.train_logprobs) and batch.train_logprobs.device.type != "cpu":
             if self._device is None:
                 from trimtab.hooks.accumulate_torch import DeviceSums
 
                 self._device = DeviceSums()
             self._device.add(batch, reference)
-
-    def _add_on_cpu(self, batch: TokenBatch, reference: RatioReference) -> None:
-        if self._cpu is None:
-            from trimtab.hooks.accumulate_cpu import CpuSums
-
-            self._cpu = CpuSums()
-        if not self._cpu.add(parts(self._host), batch, reference):
-            self._host += measure(_as_arrays(batch), reference)
+            return
+        batch = _as_arrays(batch)
+        ready = planes(batch)
+        if self._native is None and (compiled := load().measure) is not None:
+            self._native = NativeSums(compiled)
+        if self._native is None:
+            self._host += measure(batch, ready, reference)
+        else:
+            self._native.add(self._host, batch, ready, reference)
 
     def drain(self) -> Drained:
         """Take what was added since the last drain. On a device the copy to the host is only started.
@@ -91,11 +88,12 @@ class Accumulator:
 
 def _as_arrays(batch: TokenBatch) -> TokenBatch:
     """The batch with numpy arrays in place of CPU tensors."""
-    given = {f.name: getattr(batch, f.name) for f in fields(batch)}
+    given = {name: getattr(batch, name) for name in ("loss_mask", *TENSORS)}
     return TokenBatch(**{name: _as_array(value) if is_torch(value) else value for name, value in given.items()})
 
 
 def _as_array(tensor: Any) -> Any:
+    """The memory of a float32 CPU tensor; other tensors are converted."""
     tensor = tensor.detach().cpu()
     return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
 
@@ -106,18 +104,14 @@ def is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def measure(batch: TokenBatch, reference: RatioReference) -> NDArray[np.float64]:
-    """[SIZE] vector of one batch of arrays.
-
-    Raises:
-        ValueError: a tensor has the wrong shape; the message names it.
-    """
+def measure(batch: TokenBatch, ready: Planes, reference: RatioReference) -> NDArray[np.float64]:
+    """[SIZE] vector of one batch of arrays, whose tensors are in `ready`."""
     vector = np.zeros(SIZE)
     part = parts(vector)
-    live = np.asarray(batch.loss_mask) != 0
-    values = {
-        name: _plane(name, getattr(batch, name), live.shape) for name in TENSORS if getattr(batch, name) is not None
-    }
+    live = ready.mask != 0
+    by_sequence = ready.values["advantages"]
+    advantages = by_sequence if by_sequence.shape == live.shape else np.broadcast_to(by_sequence[:, None], live.shape)
+    values = ready.values | {"advantages": advantages}
     finite = {name: np.isfinite(value) for name, value in values.items()}
     for name, value in values.items():
         part.nonfinite[TENSORS.index(name)] += (
@@ -126,7 +120,6 @@ def measure(batch: TokenBatch, reference: RatioReference) -> NDArray[np.float64]
             ((value == -np.inf) & live).sum(),
             (~finite[name] & ~live).sum(),
         )
-    advantages = values["advantages"]
     counted = live & finite["advantages"]
     signs = [counted & (advantages < 0), counted & (advantages == 0), counted & (advantages > 0)]
     for sketch, (numerator, denominator) in log_ratios(batch, reference).items():
@@ -146,15 +139,3 @@ def measure(batch: TokenBatch, reference: RatioReference) -> NDArray[np.float64]
         size = np.abs(advantages[sign]).sum(dtype=np.float64)
         part.totals[s] += (sign.sum(), size, entropy.size, entropy.sum(), entropy @ entropy)
     return vector
-
-
-def _plane(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    array = np.asarray(value, dtype=np.float32)
-    if array.shape == shape:
-        return array
-    if name == "advantages":
-        if array.ndim == 1 and len(shape) == 2:
-            array = array[:, None]
-        if array.ndim == len(shape) and array.shape == (*shape[:-1], 1):
-            return np.broadcast_to(array, shape)
-    raise ValueError(f"{name}: shape {array.shape} does not fit loss_mask's {shape}")

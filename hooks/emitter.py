@@ -21,8 +21,9 @@ from typing import Any, Self
 from trimtab.hooks.accumulate import Accumulator, Drained
 from trimtab.hooks.controls import Capabilities, Controls, ControlValue
 from trimtab.hooks.fence import Accepted, fenced
-from trimtab.hooks.layout import assemble
+from trimtab.hooks.layout import Packed, Report
 from trimtab.hooks.records import RecordError, StepSummary, TokenBatch, check_job
+from trimtab.hooks.transport.background import Background
 from trimtab.hooks.transport.base import Transport
 
 MAX_FAILING_STEPS = 3
@@ -73,8 +74,7 @@ class Emitter:
         self.capabilities = capabilities or Capabilities(controls={})
         self.failures = 0
         """Errors swallowed so far."""
-        self.last_summary: StepSummary | None = None
-        """The newest summary that was assembled; on a device, of the step before the last."""
+        self._last: Report | None = None
         self._base = self._controls = controls or Controls()
         self._accepted = Accepted()
         self._accumulator = Accumulator()
@@ -91,6 +91,11 @@ class Emitter:
     def controls(self) -> Controls:
         """The controls in effect now."""
         return self._controls
+
+    @property
+    def last_summary(self) -> StepSummary | None:
+        """The newest summary that was sent; on a device, of the step before the last."""
+        return self._last.whole() if self._last else None
 
     @property
     def generation(self) -> int:
@@ -181,21 +186,19 @@ class Emitter:
         """Send the steps whose vectors are here, and wait for all but the newest `keep`, which are long done."""
         while self._pending and (len(self._pending) > keep or self._pending[0].drained.ready()):
             pending = self._pending.popleft()
-            measured = assemble(pending.drained.read())
-            self.last_summary = StepSummary(
+            summary = StepSummary(
                 job=self.job,
                 attempt=self.attempt,
                 rank=self.rank,
-                sketches=measured.sketches,
-                negative=measured.negative,
-                zero=measured.zero,
-                positive=measured.positive,
-                nonfinite=measured.nonfinite,
                 capabilities=self.capabilities,
                 dropped_total=self.transport.dropped,
                 **pending.fields,
             )
-            self.transport.send(self.last_summary)
+            self._last = Report(summary, Packed.of(pending.drained.read()))
+            if isinstance(self.transport, Background):
+                self.transport.send_report(self._last)
+            else:
+                self.transport.send(self._last.whole())
 
     def _obey(self) -> None:
         accepted = fenced(

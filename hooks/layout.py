@@ -8,22 +8,24 @@
 
 Everything is a count or a sum, so adding two vectors merges what they saw, and one all-reduce merges a job. A token
 that does not count (masked, or not finite) is counted as a log-ratio of 0, since a device then needs no selection;
-`assemble` takes these out again: they are the tokens in `counts` beyond those in `sums`.
+`measured` takes these out again: they are the tokens in `counts` beyond those in `sums`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.hooks.controls import RatioReference
-from trimtab.hooks.records import NonFinite, SignTotals, TokenBatch
+from trimtab.hooks.records import NonFinite, SignTotals, StepSummary, TokenBatch
 from trimtab.hooks.sketch import BINS, CELLS, SUMS, ZERO_BIN, Sign, SignSketch, Sketch, bins_of_cells
+
+Array = NDArray[np.float64]
 
 SKETCHES = ("update", "mismatch", "shadow")
 TENSORS = (
@@ -72,6 +74,72 @@ def parts(vector: Any) -> Parts:
     return Parts(*views)
 
 
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A vector without its zeros, to be kept for a while."""
+
+    occupied: NDArray[np.intp]
+    values: Array
+
+    @classmethod
+    def of(cls, vector: Array) -> Self:
+        """A copy of a vector of shape [SIZE]."""
+        occupied = np.flatnonzero(vector != 0)
+        return cls(occupied, vector[occupied])
+
+    def vector(self) -> Array:
+        """The vector again, [SIZE]."""
+        vector = np.zeros(SIZE)
+        vector[self.occupied] = self.values
+        return vector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Report:
+    """A step's summary, and what was measured in the step until somebody reads it."""
+
+    summary: StepSummary
+    vector: Packed | None = None
+    """None where the summary is whole."""
+
+    def whole(self) -> StepSummary:
+        """The summary with what was measured."""
+        return self.summary if self.vector is None else measured(self.summary, self.vector.vector())
+
+
+@dataclass(frozen=True, slots=True)
+class Planes:
+    """The arrays of a batch on the host, contiguous and of fitting shapes."""
+
+    mask: NDArray[Any]
+    """Tokens where it is not zero count; 1, 4 or 8 bytes each."""
+    values: dict[str, NDArray[np.float32]]
+    """By tensor name: the mask's shape, but for advantages that are one a sequence, [B]."""
+
+
+def planes(batch: TokenBatch) -> Planes:
+    """The planes of a batch of arrays.
+
+    Raises:
+        ValueError: a tensor has the wrong shape; the message names it.
+    """
+    mask = np.ascontiguousarray(batch.loss_mask)
+    if mask.itemsize not in (1, 4, 8):
+        mask = mask != 0
+    values = {}
+    for name in TENSORS:
+        value = getattr(batch, name)
+        if value is not None:
+            array = np.ascontiguousarray(value, dtype=np.float32)
+            by_sequence = name == "advantages" and mask.ndim == 2 and array.shape in (mask.shape[:1], (len(mask), 1))
+            if array.shape != mask.shape and not by_sequence:
+                raise ValueError(f"{name}: shape {array.shape} does not fit loss_mask's {mask.shape}")
+            values[name] = array.reshape(-1) if array.shape != mask.shape else array
+    if not {"advantages", "train_logprobs"} <= values.keys():
+        raise ValueError("train_logprobs, advantages: both are needed")
+    return Planes(mask, values)
+
+
 Pairs = dict[str, tuple[str, str]]
 
 
@@ -99,19 +167,8 @@ def _pairs(reference: RatioReference, given: tuple[str, ...]) -> Pairs:
     return pairs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What a vector says, in the fields of `StepSummary`."""
-
-    sketches: dict[str, Sketch]
-    negative: SignTotals
-    zero: SignTotals
-    positive: SignTotals
-    nonfinite: dict[str, NonFinite]
-
-
-def assemble(vector: NDArray[np.float64]) -> Measured:
-    """Read a vector of shape [SIZE]."""
+def measured(summary: StepSummary, vector: Array) -> StepSummary:
+    """`summary` with what a vector of shape [SIZE] says."""
     part = parts(vector)
     seen = np.flatnonzero(part.observed).tolist()
     signs = iter(_sign_sketches(part.counts[seen], part.sums[seen]))
@@ -128,12 +185,17 @@ def assemble(vector: NDArray[np.float64]) -> Measured:
         for name, row in zip(TENSORS, part.nonfinite.tolist(), strict=True):
             if any(row):
                 nonfinite[name] = NonFinite(**dict(zip(_KINDS, map(int, row), strict=True)))
-    return Measured(
-        sketches=sketches, negative=negative_total, zero=zero_total, positive=positive_total, nonfinite=nonfinite
+    return replace(
+        summary,
+        sketches=sketches,
+        negative=negative_total,
+        zero=zero_total,
+        positive=positive_total,
+        nonfinite=nonfinite,
     )
 
 
-def _sign_sketches(cells: NDArray[np.float64], moments: NDArray[np.float64]) -> list[SignSketch]:
+def _sign_sketches(cells: NDArray[np.float64], moments: Array) -> list[SignSketch]:
     """Every sign of every sketch, in order: from [sketches, 3, CELLS] and [sketches, 3, moments]."""
     n, x, x_sq, k, x_k, k_sq = np.moveaxis(moments, -1, 0)
     excess = x + k

@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 
+from trimtab.hooks.layout import Report
 from trimtab.hooks.records import StepSummary
 
 CAPACITY = 4096
@@ -25,7 +26,7 @@ class Background(ABC):
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
-        self._queue: deque[StepSummary] = deque()
+        self._queue: deque[Report] = deque()
         self._lost = 0
         self._changed = threading.Condition(threading.RLock())
         """Guards everything above; notified when something was sent and when closing."""
@@ -35,6 +36,10 @@ class Background(ABC):
 
     def send(self, summary: StepSummary) -> None:
         """Take one summary; the oldest gives way where the queue is full."""
+        self.send_report(Report(summary))
+
+    def send_report(self, report: Report) -> None:
+        """Like `send`; making the summary whole is left to the thread."""
         with self._changed:
             if self._close_at is not None:
                 self._lost += 1
@@ -42,7 +47,7 @@ class Background(ABC):
             if len(self._queue) >= self._capacity:
                 self._queue.popleft()
                 self._lost += 1
-            self._queue.append(summary)
+            self._queue.append(report)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="trimtab-transport", daemon=True)
                 self._thread.start()
@@ -58,10 +63,10 @@ class Background(ABC):
         if self._thread is not None:
             self._thread.join(timeout)
 
-    def _done_with(self, summary: StepSummary) -> None:
-        """Take `summary` off the queue, unless it gave way to newer ones meanwhile."""
+    def _done_with(self, report: Report) -> None:
+        """Take `report` off the queue, unless it gave way to newer ones meanwhile."""
         with self._changed:
-            if self._queue and self._queue[0] is summary:
+            if self._queue and self._queue[0] is report:
                 self._queue.popleft()
 
     def _run(self) -> None:

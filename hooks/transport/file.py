@@ -33,9 +33,9 @@ class FileTransport(Background):
                     self._changed.wait()
                 if not self._queue:
                     break
-                summary = self._queue[0]
-            written = self._spool.append(encode(summary))
+                report = self._queue[0]
+            written = self._spool.append(encode(report.whole()))
             with self._changed:
-                self._done_with(summary)
+                self._done_with(report)
                 self._lost += not written
         self._spool.close()

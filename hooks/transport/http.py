@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from trimtab.hooks.records import Command, StepSummary
+from trimtab.hooks.layout import Report
+from trimtab.hooks.records import Command
 from trimtab.hooks.transport.background import CAPACITY, Background
 from trimtab.hooks.transport.backoff import Backoff, retry_after
 from trimtab.hooks.transport.spool import Spool
@@ -94,13 +95,13 @@ class HttpTransport(Background):
         while self._wait_for_work():
             with self._changed:
                 spooled = self._spool.peek() if self._spool else None
-                summary = self._queue[0] if spooled is None and self._queue else None
-            payload = spooled if summary is None else encode(summary)
+                report = self._queue[0] if spooled is None and self._queue else None
+            payload = spooled if report is None else encode(report.whole())
             if payload is None:
                 continue
             answer = self._agent.post(payload)
             with self._changed:
-                self._settle(answer, payload, summary)
+                self._settle(answer, payload, report)
         self._agent.hang_up()
 
     def _wait_for_work(self) -> bool:
@@ -117,7 +118,7 @@ class HttpTransport(Background):
                     self._spool_queue()
                 self._changed.wait(self._not_before - now if waiting else None)
 
-    def _settle(self, answer: _Answer, payload: bytes, summary: StepSummary | None) -> None:
+    def _settle(self, answer: _Answer, payload: bytes, report: Report | None) -> None:
         self._command = answer.command or self._command
         if not answer.delivered and not answer.rejected:
             self._failures += 1
@@ -132,14 +133,14 @@ class HttpTransport(Background):
             self._lost += not kept
             if self.rejected == 1:
                 _log.warning("trimtab: %s refused a summary: %s", self._agent.url, answer.rejected)
-        if summary is not None:
-            self._done_with(summary)
+        if report is not None:
+            self._done_with(report)
         elif self._spool is not None:
             self._spool.pop()
 
     def _spool_queue(self) -> None:
         """Move the queue to disk, in order; what the disk does not take stays in memory."""
-        while self._spool is not None and self._queue and self._spool.append(encode(self._queue[0])):
+        while self._spool is not None and self._queue and self._spool.append(encode(self._queue[0].whole())):
             self._queue.popleft()
 
 

@@ -1,0 +1,210 @@
+/* `trimtab.hooks.accumulate.measure` in one pass over a batch, added to the vector of `trimtab.hooks.layout`.
+
+   Tokens are taken in blocks that stay in the first cache. Everything is summed in double; the compiler may reorder
+   the sums. */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { TENSORS = 7, SKETCHES = 3, SIGNS = 3, CELLS = 2048, MOMENTS = 6, TOTALS = 5, KINDS = 4 };
+enum { ENTROPY = 5, ADVANTAGES = 6, BLOCK = 512, DEAD = SIGNS };
+
+typedef struct {
+  double counts[SKETCHES][SIGNS][CELLS];
+  double sums[SKETCHES][SIGNS][MOMENTS];
+  double totals[SIGNS][TOTALS];
+  double nonfinite[TENSORS][KINDS];
+  double observed[SKETCHES];
+} Vector;
+
+/* Tokens by cell. What does not count goes to the spare rows at the end, one cell after another: many increments of
+   one cell wait for each other. */
+typedef uint32_t Table[SIGNS + 1][CELLS];
+
+static inline uint32_t bits_of(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+static inline int finite(float x) { return (bits_of(x) & 0x7f800000u) != 0x7f800000u; }
+
+/* e^x - 1 - x for |x| <= 20: a Taylor series on what is left of x after a power of two. There is no cancellation where
+   |x| < 0.34, so the result is right to a few units in the last place there, and to 1e-6 of itself elsewhere. */
+static inline float excess(float x) {
+  const float magic = 0x1.8p23f;
+  float shifted = x * 0x1.715476p0f + magic;
+  float n = shifted - magic;
+  float r = (x - n * 0x1.62e400p-1f) - n * 0x1.7f7d1cp-20f;
+  float p = 1.0f / 40320;
+  p = p * r + 1.0f / 5040;
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = p * r * r;
+  uint32_t power = (bits_of(shifted) + 127u) << 23;
+  float scale;
+  memcpy(&scale, &power, sizeof scale);
+  return n == 0 ? p : scale * p + (scale * r + (scale - 1 - x));
+}
+
+/* Whether token i counts at all, from a mask of 1, 4 or 8 bytes a token, whole or floating: anything but zero. */
+static void read_mask(const void *mask, long bytes, long start, long n, uint8_t *live) {
+  if (bytes == 1)
+    for (long i = 0; i < n; i++) live[i] = ((const uint8_t *)mask)[start + i] != 0;
+  else if (bytes == 4)
+    for (long i = 0; i < n; i++) live[i] = (((const uint32_t *)mask)[start + i] & 0x7fffffffu) != 0;
+  else
+    for (long i = 0; i < n; i++) live[i] = (((const uint64_t *)mask)[start + i] << 1) != 0;
+}
+
+static int all_finite(const float *x, long n) {
+  int bad = 0;
+  for (long i = 0; i < n; i++) bad |= !finite(x[i]);
+  return !bad;
+}
+
+static void count_nonfinite(const float *x, const uint8_t *live, long n, double *kinds) {
+  for (long i = 0; i < n; i++) {
+    if (finite(x[i])) continue;
+    if (!live[i])
+      kinds[3]++;
+    else if (isnan(x[i]))
+      kinds[0]++;
+    else
+      kinds[x[i] > 0 ? 1 : 2]++;
+  }
+}
+
+static void count_cells(const float *x, const uint8_t *sign, long n, Table table) {
+  uint16_t cell[BLOCK];
+  for (long i = 0; i < n; i++) {
+    uint32_t bits = bits_of(x[i]);
+    /* float16 keeps ten fraction bits and rounds; a cell keeps five of them. */
+    int32_t size = (int32_t)(((bits & 0x7fffffffu) + 0x1000u) >> 18) - 112 * 32;
+    size = size < 0 ? 0 : size > 20 * 32 ? 20 * 32 : size;
+    int32_t place = size + (bits >> 31 ? 0 : CELLS / 2);
+    cell[i] = (uint16_t)(sign[i] * CELLS + (sign[i] == DEAD ? i : place));
+  }
+  uint32_t *flat = &table[0][0];
+  for (long i = 0; i < n; i++) flat[cell[i]]++;
+}
+
+static long count_of(const uint8_t *sign, long n, int s) {
+  uint32_t tokens = 0;
+  for (long i = 0; i < n; i++) tokens += sign[i] == s;
+  return tokens;
+}
+
+/* values of sign s, and 0 for the others, so that the loops that sum need not look at signs. */
+static inline void select_sign(const float *values, const uint8_t *sign, long n, int s, float *selected) {
+  for (long i = 0; i < n; i++) selected[i] = sign[i] == s ? values[i] : 0;
+}
+
+static void add_moments(const float *log_ratio, const uint8_t *sign, long n, double (*sums)[MOMENTS]) {
+  float x[BLOCK], k[BLOCK];
+  for (int s = 0; s < SIGNS; s++) {
+    long tokens = count_of(sign, n, s);
+    if (!tokens) continue;
+    select_sign(log_ratio, sign, n, s, x);
+    for (long i = 0; i < n; i++) {
+      x[i] = x[i] > 20 ? 20 : x[i] < -20 ? -20 : x[i];
+      k[i] = excess(x[i]);
+    }
+    double sx = 0, sxx = 0, sk = 0, sxk = 0, skk = 0;
+#pragma omp simd reduction(+ : sx, sxx, sk, sxk, skk)
+    for (long i = 0; i < n; i++) {
+      double a = x[i], b = k[i];
+      sx += a;
+      sxx += a * a;
+      sk += b;
+      sxk += a * b;
+      skk += b * b;
+    }
+    sums[s][0] += tokens;
+    sums[s][1] += sx;
+    sums[s][2] += sxx;
+    sums[s][3] += sk;
+    sums[s][4] += sxk;
+    sums[s][5] += skk;
+  }
+}
+
+static void add_totals(const float *advantage, const float *entropy, const uint8_t *sign, long n,
+                       double (*totals)[TOTALS]) {
+  float selected[BLOCK];
+  for (int s = 0; s < SIGNS; s++) {
+    long tokens = count_of(sign, n, s);
+    if (!tokens) continue;
+    double size = 0, h = 0, hh = 0;
+    select_sign(advantage, sign, n, s, selected);
+#pragma omp simd reduction(+ : size)
+    for (long i = 0; i < n; i++) size += fabsf(selected[i]);
+    totals[s][0] += tokens;
+    totals[s][1] += size;
+    if (!entropy) continue;
+    uint8_t seen[BLOCK];
+    for (long i = 0; i < n; i++) seen[i] = finite(entropy[i]) ? sign[i] : DEAD;
+    select_sign(entropy, seen, n, s, selected);
+#pragma omp simd reduction(+ : h, hh)
+    for (long i = 0; i < n; i++) {
+      double value = selected[i];
+      h += value;
+      hh += value * value;
+    }
+    totals[s][2] += count_of(seen, n, s);
+    totals[s][3] += h;
+    totals[s][4] += hh;
+  }
+}
+
+/* tensors: contiguous [tokens], or null; advantages have one value for every `repeat` tokens.
+   pairs: tensor numbers of numerator and denominator of each sketch, or -1. */
+void trimtab_measure(long tokens, const float *const *tensors, long repeat, const void *mask, long mask_bytes,
+                     const int32_t (*pairs)[2], Table *tables, Vector *out) {
+  memset(tables, 0, SKETCHES * sizeof *tables);
+  for (long start = 0; start < tokens; start += BLOCK) {
+    long n = tokens - start < BLOCK ? tokens - start : BLOCK;
+    float advantage[BLOCK], x[BLOCK];
+    uint8_t live[BLOCK], sign[BLOCK], usable[BLOCK];
+    int clean[TENSORS];
+    read_mask(mask, mask_bytes, start, n, live);
+    for (long i = 0, end; i < n; i = end) {
+      long sequence = (start + i) / repeat;
+      end = (sequence + 1) * repeat - start;
+      end = repeat == 1 || end > n ? n : end;
+      if (repeat == 1) memcpy(advantage, tensors[ADVANTAGES] + start, n * sizeof *advantage);
+      else for (long j = i; j < end; j++) advantage[j] = tensors[ADVANTAGES][sequence];
+    }
+    for (int t = 0; t < TENSORS; t++) {
+      const float *values = t == ADVANTAGES ? advantage : tensors[t] ? tensors[t] + start : 0;
+      clean[t] = !values || all_finite(values, n);
+      if (!clean[t]) count_nonfinite(values, live, n, out->nonfinite[t]);
+    }
+    for (long i = 0; i < n; i++) {
+      float a = advantage[i];
+      sign[i] = live[i] && finite(a) ? (uint8_t)(1 + (a > 0) - (a < 0)) : DEAD;
+    }
+    for (int p = 0; p < SKETCHES; p++) {
+      if (pairs[p][0] < 0) continue;
+      const float *top = tensors[pairs[p][0]] + start, *bottom = tensors[pairs[p][1]] + start;
+      const uint8_t *counts = sign;
+      for (long i = 0; i < n; i++) x[i] = top[i] - bottom[i];
+      if (!clean[pairs[p][0]] || !clean[pairs[p][1]]) {
+        for (long i = 0; i < n; i++) usable[i] = finite(top[i]) && finite(bottom[i]) ? sign[i] : DEAD;
+        counts = usable;
+      }
+      count_cells(x, counts, n, tables[p]);
+      add_moments(x, counts, n, out->sums[p]);
+    }
+    add_totals(advantage, tensors[ENTROPY] ? tensors[ENTROPY] + start : 0, sign, n, out->totals);
+  }
+  for (int p = 0; p < SKETCHES; p++) {
+    if (pairs[p][0] < 0) continue;
+    out->observed[p]++;
+    for (int s = 0; s < SIGNS; s++)
+      for (int c = 0; c < CELLS; c++) out->counts[p][s][c] += tables[p][s][c];
+  }
+}
