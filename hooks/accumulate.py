@@ -7,17 +7,17 @@ three give the same vector.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.hooks.controls import RatioReference
-from trimtab.hooks.layout import SIZE, SKETCHES, TENSORS, Planes, log_ratios, parts, planes
+from trimtab.hooks.layout import SIZE, SKETCHES, TENSORS, log_ratios, parts
 from trimtab.hooks.native import NativeSums, load
+from trimtab.hooks.planes import Planes, is_torch, planes
 from trimtab.hooks.records import TokenBatch
 from trimtab.hooks.sketch import CELLS, MAX_LOG_RATIO, cell_of
 
@@ -64,7 +64,6 @@ class Accumulator:
                 self._device = DeviceSums()
             self._device.add(batch, reference)
             return
-        batch = _as_arrays(batch)
         ready = planes(batch)
         if self._native is None and (compiled := load().measure) is not None:
             self._native = NativeSums(compiled)
@@ -86,26 +85,8 @@ class Accumulator:
         return Drained(device.ready, lambda: host + device.read())
 
 
-def _as_arrays(batch: TokenBatch) -> TokenBatch:
-    """The batch with numpy arrays in place of CPU tensors."""
-    given = {name: getattr(batch, name) for name in ("loss_mask", *TENSORS)}
-    return TokenBatch(**{name: _as_array(value) if is_torch(value) else value for name, value in given.items()})
-
-
-def _as_array(tensor: Any) -> Any:
-    """The memory of a float32 CPU tensor; other tensors are converted."""
-    tensor = tensor.detach().cpu()
-    return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
-
-
-def is_torch(value: Any) -> bool:
-    """Whether `value` is a torch tensor, without importing torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
-
-
 def measure(batch: TokenBatch, ready: Planes, reference: RatioReference) -> NDArray[np.float64]:
-    """[SIZE] vector of one batch of arrays, whose tensors are in `ready`."""
+    """[SIZE] vector of one batch, whose tensors are in `ready`."""
     vector = np.zeros(SIZE)
     part = parts(vector)
     live = ready.mask != 0

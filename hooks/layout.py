@@ -76,21 +76,26 @@ def parts(vector: Any) -> Parts:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A vector without its zeros, to be kept for a while."""
+    """A copy of a vector in less space, to be kept for a while."""
 
-    occupied: NDArray[np.intp]
-    values: Array
+    counts: dict[int, NDArray[np.int32]]
+    """By number, of the sketches that were observed."""
+    others: Array
 
     @classmethod
     def of(cls, vector: Array) -> Self:
         """A copy of a vector of shape [SIZE]."""
-        occupied = np.flatnonzero(vector != 0)
-        return cls(occupied, vector[occupied])
+        part, size = parts(vector), math.prod(_SHAPES[0])
+        seen = np.flatnonzero(part.observed).tolist()
+        return cls({i: part.counts[i].astype(np.int32) for i in seen}, vector[size:].copy())
 
     def vector(self) -> Array:
         """The vector again, [SIZE]."""
         vector = np.zeros(SIZE)
-        vector[self.occupied] = self.values
+        vector[-len(self.others) :] = self.others
+        counts = parts(vector).counts
+        for i, tokens in self.counts.items():
+            counts[i] = tokens
         return vector
 
 
@@ -105,39 +110,6 @@ class Report:
     def whole(self) -> StepSummary:
         """The summary with what was measured."""
         return self.summary if self.vector is None else measured(self.summary, self.vector.vector())
-
-
-@dataclass(frozen=True, slots=True)
-class Planes:
-    """The arrays of a batch on the host, contiguous and of fitting shapes."""
-
-    mask: NDArray[Any]
-    """Tokens where it is not zero count; 1, 4 or 8 bytes each."""
-    values: dict[str, NDArray[np.float32]]
-    """By tensor name: the mask's shape, but for advantages that are one a sequence, [B]."""
-
-
-def planes(batch: TokenBatch) -> Planes:
-    """The planes of a batch of arrays.
-
-    Raises:
-        ValueError: a tensor has the wrong shape; the message names it.
-    """
-    mask = np.ascontiguousarray(batch.loss_mask)
-    if mask.itemsize not in (1, 4, 8):
-        mask = mask != 0
-    values = {}
-    for name in TENSORS:
-        value = getattr(batch, name)
-        if value is not None:
-            array = np.ascontiguousarray(value, dtype=np.float32)
-            by_sequence = name == "advantages" and mask.ndim == 2 and array.shape in (mask.shape[:1], (len(mask), 1))
-            if array.shape != mask.shape and not by_sequence:
-                raise ValueError(f"{name}: shape {array.shape} does not fit loss_mask's {mask.shape}")
-            values[name] = array.reshape(-1) if array.shape != mask.shape else array
-    if not {"advantages", "train_logprobs"} <= values.keys():
-        raise ValueError("train_logprobs, advantages: both are needed")
-    return Planes(mask, values)
 
 
 Pairs = dict[str, tuple[str, str]]

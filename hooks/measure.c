@@ -92,10 +92,25 @@ static void count_cells(const float *x, const uint8_t *sign, long n, Table table
   for (long i = 0; i < n; i++) flat[cell[i]]++;
 }
 
-static long count_of(const uint8_t *sign, long n, int s) {
-  uint32_t tokens = 0;
-  for (long i = 0; i < n; i++) tokens += sign[i] == s;
-  return tokens;
+typedef struct {
+  const uint8_t *sign; /* of each token of the block, or DEAD */
+  long tokens[SIGNS];  /* of each sign */
+} Signs;
+
+static Signs signs_of(const uint8_t *sign, long n) {
+  Signs signs = {sign, {0}};
+  for (int s = 0; s < SIGNS; s++) {
+    uint16_t tokens = 0; /* BLOCK fits, and narrow lanes are many */
+    for (long i = 0; i < n; i++) tokens += sign[i] == s;
+    signs.tokens[s] = tokens;
+  }
+  return signs;
+}
+
+/* The signs of tokens whose values are finite. */
+static Signs finite_signs(const float *a, const float *b, Signs signs, long n, uint8_t *memory) {
+  for (long i = 0; i < n; i++) memory[i] = finite(a[i]) && finite(b[i]) ? signs.sign[i] : DEAD;
+  return signs_of(memory, n);
 }
 
 /* values of sign s, and 0 for the others, so that the loops that sum need not look at signs. */
@@ -103,12 +118,11 @@ static inline void select_sign(const float *values, const uint8_t *sign, long n,
   for (long i = 0; i < n; i++) selected[i] = sign[i] == s ? values[i] : 0;
 }
 
-static void add_moments(const float *log_ratio, const uint8_t *sign, long n, double (*sums)[MOMENTS]) {
+static void add_moments(const float *log_ratio, Signs signs, long n, double (*sums)[MOMENTS]) {
   float x[BLOCK], k[BLOCK];
   for (int s = 0; s < SIGNS; s++) {
-    long tokens = count_of(sign, n, s);
-    if (!tokens) continue;
-    select_sign(log_ratio, sign, n, s, x);
+    if (!signs.tokens[s]) continue;
+    select_sign(log_ratio, signs.sign, n, s, x);
     for (long i = 0; i < n; i++) {
       x[i] = x[i] > 20 ? 20 : x[i] < -20 ? -20 : x[i];
       k[i] = excess(x[i]);
@@ -123,7 +137,7 @@ static void add_moments(const float *log_ratio, const uint8_t *sign, long n, dou
       sxk += a * b;
       skk += b * b;
     }
-    sums[s][0] += tokens;
+    sums[s][0] += signs.tokens[s];
     sums[s][1] += sx;
     sums[s][2] += sxx;
     sums[s][3] += sk;
@@ -132,29 +146,26 @@ static void add_moments(const float *log_ratio, const uint8_t *sign, long n, dou
   }
 }
 
-static void add_totals(const float *advantage, const float *entropy, const uint8_t *sign, long n,
+static void add_totals(const float *advantage, Signs signs, const float *entropy, Signs seen, long n,
                        double (*totals)[TOTALS]) {
   float selected[BLOCK];
   for (int s = 0; s < SIGNS; s++) {
-    long tokens = count_of(sign, n, s);
-    if (!tokens) continue;
+    if (!signs.tokens[s]) continue;
     double size = 0, h = 0, hh = 0;
-    select_sign(advantage, sign, n, s, selected);
+    select_sign(advantage, signs.sign, n, s, selected);
 #pragma omp simd reduction(+ : size)
     for (long i = 0; i < n; i++) size += fabsf(selected[i]);
-    totals[s][0] += tokens;
+    totals[s][0] += signs.tokens[s];
     totals[s][1] += size;
-    if (!entropy) continue;
-    uint8_t seen[BLOCK];
-    for (long i = 0; i < n; i++) seen[i] = finite(entropy[i]) ? sign[i] : DEAD;
-    select_sign(entropy, seen, n, s, selected);
+    if (!entropy || !seen.tokens[s]) continue;
+    select_sign(entropy, seen.sign, n, s, selected);
 #pragma omp simd reduction(+ : h, hh)
     for (long i = 0; i < n; i++) {
       double value = selected[i];
       h += value;
       hh += value * value;
     }
-    totals[s][2] += count_of(seen, n, s);
+    totals[s][2] += seen.tokens[s];
     totals[s][3] += h;
     totals[s][4] += hh;
   }
@@ -168,7 +179,7 @@ void trimtab_measure(long tokens, const float *const *tensors, long repeat, cons
   for (long start = 0; start < tokens; start += BLOCK) {
     long n = tokens - start < BLOCK ? tokens - start : BLOCK;
     float advantage[BLOCK], x[BLOCK];
-    uint8_t live[BLOCK], sign[BLOCK], usable[BLOCK];
+    uint8_t live[BLOCK], sign[BLOCK], memory[BLOCK];
     int clean[TENSORS];
     read_mask(mask, mask_bytes, start, n, live);
     for (long i = 0, end; i < n; i = end) {
@@ -187,19 +198,19 @@ void trimtab_measure(long tokens, const float *const *tensors, long repeat, cons
       float a = advantage[i];
       sign[i] = live[i] && finite(a) ? (uint8_t)(1 + (a > 0) - (a < 0)) : DEAD;
     }
+    Signs signs = signs_of(sign, n);
     for (int p = 0; p < SKETCHES; p++) {
       if (pairs[p][0] < 0) continue;
       const float *top = tensors[pairs[p][0]] + start, *bottom = tensors[pairs[p][1]] + start;
-      const uint8_t *counts = sign;
+      int all = clean[pairs[p][0]] && clean[pairs[p][1]];
+      Signs usable = all ? signs : finite_signs(top, bottom, signs, n, memory);
       for (long i = 0; i < n; i++) x[i] = top[i] - bottom[i];
-      if (!clean[pairs[p][0]] || !clean[pairs[p][1]]) {
-        for (long i = 0; i < n; i++) usable[i] = finite(top[i]) && finite(bottom[i]) ? sign[i] : DEAD;
-        counts = usable;
-      }
-      count_cells(x, counts, n, tables[p]);
-      add_moments(x, counts, n, out->sums[p]);
+      count_cells(x, usable.sign, n, tables[p]);
+      add_moments(x, usable, n, out->sums[p]);
     }
-    add_totals(advantage, tensors[ENTROPY] ? tensors[ENTROPY] + start : 0, sign, n, out->totals);
+    const float *entropy = tensors[ENTROPY] ? tensors[ENTROPY] + start : 0;
+    Signs seen = clean[ENTROPY] ? signs : finite_signs(entropy, entropy, signs, n, memory);
+    add_totals(advantage, signs, entropy, seen, n, out->totals);
   }
   for (int p = 0; p < SKETCHES; p++) {
     if (pairs[p][0] < 0) continue;

@@ -22,12 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.hooks.controls import RatioReference
-from trimtab.hooks.layout import SIGNS, SKETCHES, TENSORS, Planes, log_ratios
+from trimtab.hooks.layout import SIGNS, SKETCHES, TENSORS, log_ratios
+from trimtab.hooks.planes import Planes
 from trimtab.hooks.records import TokenBatch
 from trimtab.hooks.sketch import CELLS
 
 SOURCE = Path(__file__).with_name("measure.c")
 FLAGS = ("-O3", "-std=c11", "-shared", "-fPIC", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math")
+TUNING = ("-march=native", "-mprefer-vector-width=512")
 COMPILE_SECONDS = 60.0
 
 
@@ -62,7 +64,7 @@ def load() -> Loaded:
 
 
 class NativeSums:
-    """Adds batches of arrays to a vector with the compiled function. Keeps scratch memory only."""
+    """Adds batches to a vector with the compiled function. Keeps scratch memory only."""
 
     def __init__(self, measure: Callable[..., None]) -> None:
         self._measure = measure
@@ -70,22 +72,30 @@ class NativeSums:
 
     def add(self, vector: NDArray[np.float64], batch: TokenBatch, planes: Planes, reference: RatioReference) -> None:
         """Add one batch, whose tensors are in `planes`, to a vector of shape [SIZE]."""
-        pairs = np.full((len(SKETCHES), 2), -1, dtype=np.int32)
-        for name, pair in log_ratios(batch, reference).items():
-            pairs[SKETCHES.index(name)] = [TENSORS.index(tensor) for tensor in pair]
-        addresses = (ctypes.c_void_p * len(TENSORS))(*(_address(planes.values.get(name)) for name in TENSORS))
+        values = planes.values
+        addresses = (ctypes.c_void_p * len(TENSORS))(*(_address(values.get(name)) for name in TENSORS))
         mask = planes.mask
-        tokens, one_each = mask.size, planes.values["advantages"].size == mask.size
+        one_each = values["advantages"].size == mask.size
         self._measure(
-            tokens,
+            mask.size,
             addresses,
             1 if one_each else mask.shape[-1],
             _address(mask),
             mask.itemsize,
-            _address(pairs),
+            _numbered(tuple(log_ratios(batch, reference).items())),
             _address(self._tables),
             _address(vector),
         )
+
+
+@cache
+def _numbered(pairs: tuple[tuple[str, tuple[str, str]], ...]) -> ctypes.Array[ctypes.c_int32]:
+    """Tensor numbers of numerator and denominator of each sketch, -1 where there are none."""
+    numbers = (ctypes.c_int32 * (2 * len(SKETCHES)))(*[-1] * (2 * len(SKETCHES)))
+    for sketch, tensors in pairs:
+        start = 2 * SKETCHES.index(sketch)
+        numbers[start : start + 2] = [TENSORS.index(tensor) for tensor in tensors]
+    return numbers
 
 
 def _address(array: NDArray[Any] | None) -> int | None:
@@ -97,7 +107,7 @@ def _compiled() -> Path:
     compiler = os.environ.get("CC", "cc")
     source = SOURCE.read_bytes()
     # A home directory may be shared between machines with different processors.
-    identity = "\0".join((compiler, *FLAGS, platform.machine(), _processor())).encode()
+    identity = "\0".join((compiler, *FLAGS, *TUNING, platform.machine(), _processor())).encode()
     home = os.environ.get("XDG_CACHE_HOME", "")
     folder = (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "trimtab"
     path = folder / f"measure-{hashlib.sha256(source + identity).hexdigest()[:20]}.so"
@@ -112,8 +122,8 @@ def _compiled() -> Path:
 
 def _compile(command: list[str]) -> None:
     try:
-        _run([*command, "-march=native"])
-    except subprocess.CalledProcessError:  # a compiler without -march=native for this machine
+        _run([*command, *TUNING])
+    except subprocess.CalledProcessError:  # a compiler that does not know them for this machine
         _run(command)
 
 

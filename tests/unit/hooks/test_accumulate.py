@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from trimtab.hooks import native
 from trimtab.hooks.accumulate import Accumulator, measure
 from trimtab.hooks.accumulate_torch import DeviceSums
-from trimtab.hooks.layout import SIZE, Packed, measured, planes
+from trimtab.hooks.layout import SIZE, Packed, measured
+from trimtab.hooks.planes import planes
 from trimtab.hooks.records import NonFinite, SignTotals, StepSummary, TokenBatch
 from trimtab.hooks.sketch import ZERO_BIN, SignSketch, Sketch, bin_index
 

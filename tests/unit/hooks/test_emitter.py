@@ -18,9 +18,7 @@ from trimtab.hooks.layout import SIZE
 from trimtab.hooks.records import Command, RecordError, SignTotals, StepSummary
 from trimtab.hooks.transport.memory import MemoryTransport
 
-CAN = Capabilities(
-    controls=dict.fromkeys(("clip_low", "centering", "ratio_reference"), Liveness.LIVE), sampler_head=4
-)
+CAN = Capabilities(controls=dict.fromkeys(("clip_low", "centering", "ratio_reference"), Liveness.LIVE), sampler_head=4)
 
 
 def command(generation: int, **overrides: Any) -> Command:
