@@ -19,7 +19,7 @@ from trimtab.trainer.scenarios import SCENARIOS
 
 SUMMARY_SCHEMA = 1
 BLOCKS = " ▁▂▃▄▅▆▇█"
-WIDTH = 50
+WIDTH = 44
 HEADINGS = (
     "reward",
     "in\nBF16",
@@ -70,10 +70,10 @@ def _order(scenario: str) -> int:
 
 
 def _table(runs: Runs) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("run", no_wrap=True)
     for heading in HEADINGS:
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right")
     for members in _by_name(runs):
         table.add_row(
             members[0].title,
@@ -103,7 +103,7 @@ def _spread(runs: Runs, value: Callable[[RunOutcome], float | None], form: str) 
     if len(values) == 1:
         return form.format(mean)
     deviation = math.sqrt(sum((number - mean) ** 2 for number in values) / (len(values) - 1))
-    return f"{form.format(mean)} ±{form.format(deviation)}"
+    return f"{form.format(mean)}\n±{form.format(deviation)}"
 
 
 def _range(runs: Runs, value: Callable[[RunOutcome], int | None]) -> str:
@@ -111,18 +111,19 @@ def _range(runs: Runs, value: Callable[[RunOutcome], int | None]) -> str:
     if not values:
         return "-"
     text = str(min(values)) if min(values) == max(values) else f"{min(values)}-{max(values)}"
-    return text if len(values) == len(runs) else f"{text} ({len(values)} of {len(runs)})"
+    return text if len(values) == len(runs) else f"{text}\n{len(values)} of {len(runs)}"
 
 
 def _told(run: RunOutcome) -> Iterable[Text]:
-    """What was alerted, and what was toggled and why, a line each."""
-    if run.first_alert_step is not None:
-        yield Text.assemble((f"step {run.first_alert_step}", "yellow"), f" {run.title}: alert: {run.alert}")
+    """What was alerted, and what was toggled and why, in order, a line each."""
     changes: dict[tuple[int, str], list[str]] = {}
     for change in run.controls_timeline:
         changes.setdefault((change.step, change.reason), []).append(f"{change.control}={change.after}")
-    for (step, why), what in changes.items():
-        yield Text.assemble((f"step {step}", "yellow"), f" {run.title}: {', '.join(what)}: {why}")
+    told = [(step, f"{', '.join(what)}: {why}") for (step, why), what in changes.items()]
+    if run.first_alert_step is not None:
+        told.append((run.first_alert_step, f"alert: {run.alert}"))
+    for step, what in sorted(told, key=lambda line: line[0]):
+        yield Text.assemble((f"step {step}", "yellow"), f" {run.title}: {what}")
 
 
 def _line(run: RunOutcome) -> Text:

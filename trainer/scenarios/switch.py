@@ -8,7 +8,7 @@ from trimtab.trainer.scenarios.scenario import Scenario, ScenarioRun
 SWITCH_STEP = 12
 
 _REFERENCE = RunConfig(
-    steps=140,
+    steps=180,
     rollout=RolloutConfig(lag=2),
     outliers=OutlierConfig(channels=4, scale=16.0, seed=1),
 )

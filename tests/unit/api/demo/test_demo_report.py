@@ -58,21 +58,25 @@ def test_table_has_a_row_a_run_and_says_what_was_done() -> None:
 
 def test_several_seeds_show_mean_and_sample_deviation_and_how_many_acted() -> None:
     runs = [outcome("agent", seed=0, **ACTED), outcome("agent", seed=1), outcome("agent", seed=2, **ACTED)]
-    row = next(line for line in printed(runs, 140).splitlines() if line.startswith("NVFP4, agent in auto"))
-    assert "0.92 ±0.02" in row
-    assert "4 (2 of 3)" in row
+    lines = printed(runs, 80).splitlines()
+    index = next(i for i, line in enumerate(lines) if line.startswith("NVFP4, agent in auto"))
+    assert lines[index].split()[4:7] == ["0.92", "0.95", "0.01"]
+    assert lines[index + 1].split()[:2] == ["±0.02", "±0.00"]
+    assert "2 of 3" in lines[index + 1]
 
 
 def test_the_table_fits_a_terminal_of_80_columns() -> None:
-    text = printed([outcome("bf16"), outcome("agent", **ACTED, steps_to_recover=12)], 80)
+    calibrated = outcome("calibrated", title="NVFP4, calibrated clip only")
+    text = printed([outcome("bf16"), calibrated, outcome("agent", **ACTED, steps_to_recover=12)], 80)
+    assert "…" not in text
     assert any(line.startswith("NVFP4, agent in auto") and line.rstrip().endswith("12") for line in text.splitlines())
 
 
 def test_terminal_picture_marks_alert_and_action() -> None:
     lines = printed([outcome("agent", **ACTED)]).splitlines()
     marks = next(line for line in lines if line.strip().replace(" ", "") == "aA")
-    assert marks.index("a") == 4 * 50 // 110
-    assert marks.index("A") == 5 * 50 // 110
+    assert marks.index("a") == 4 * 44 // 110
+    assert marks.index("A") == 5 * 44 // 110
 
 
 def test_picture_is_a_png(tmp_path: Path) -> None:
