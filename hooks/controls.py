@@ -105,6 +105,8 @@ class Controls:
         Raises:
             ControlError: an override names no control, or its value is of the wrong type or out of bounds.
         """
+        if not overrides:
+            return self
         for name, value in overrides.items():
             check_value(name, value)
         return replace(self, **overrides)  # type: ignore[arg-type]

@@ -76,10 +76,10 @@ def parts(vector: Any) -> Parts:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A copy of a vector in less space, to be kept for a while."""
+    """A copy of a vector, to be kept for a while, without the sketches that were not observed."""
 
-    counts: dict[int, NDArray[np.int32]]
-    """By number, of the sketches that were observed."""
+    counts: dict[int, Array]
+    """By number of the sketch."""
     others: Array
 
     @classmethod
@@ -87,7 +87,7 @@ class Packed:
         """A copy of a vector of shape [SIZE]."""
         part, size = parts(vector), math.prod(_SHAPES[0])
         seen = np.flatnonzero(part.observed).tolist()
-        return cls({i: part.counts[i].astype(np.int32) for i in seen}, vector[size:].copy())
+        return cls({i: part.counts[i].copy() for i in seen}, vector[size:].copy())
 
     def vector(self) -> Array:
         """The vector again, [SIZE]."""

@@ -25,22 +25,30 @@ def bench_hook(repeats: int = 300) -> dict[str, Any]:
 
     In milliseconds, each with its `median`, `p10` and `p90`: `hook` is what the training thread spends, on one core,
     `thread` what the transport's thread spends later to make and encode the summary, and `quantile` the comparison.
-    `ratio` is the median of `quantile` over that of `hook`.
+    `ratio` is the median of `quantile` over that of `hook`. The two take turns, so that a busy machine slows both.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    tensors, transport = _batch(), _Parked(capacity=20)
+    hook, quantile = [], []
     try:
-        hook, thread = _hook(repeats)
-        quantile = _quantile(max(repeats // 10, 10))
+        with Emitter(transport, job="bench", attempt=1) as emitter:
+            for step in range(WARM_UP + repeats):
+                hook.append(_milliseconds(lambda: _observed_step(emitter, tensors)))
+                if step % 10 == 0:
+                    quantile.append(_milliseconds(lambda: _quantiles(tensors)))
     finally:
         torch.set_num_threads(threads)
+    if emitter.failures:
+        raise RuntimeError(f"{emitter.failures} calls failed, so their time means nothing")
+    hook = hook[WARM_UP:]
     return {
         "tokens": SHAPE[0] * SHAPE[1],
         "threads": 1,
         "repeats": repeats,
         "backend": "native" if native.load().measure else "numpy",
         "hook": _spread(hook),
-        "thread": _spread(thread),
+        "thread": _spread(list(transport.work())),
         "quantile": _spread(quantile),
         "ratio": float(np.median(quantile) / np.median(hook)),
     }
@@ -61,7 +69,9 @@ def _batch() -> dict[str, torch.Tensor]:
 
 
 class _Parked(Background):
-    """A transport whose thread does nothing, so that the training thread is timed alone."""
+    """A transport whose thread does nothing, so that the training thread is timed alone. It keeps a few summaries only,
+    since one that delivers gives their memory back.
+    """
 
     dropped = 0
 
@@ -81,42 +91,24 @@ class _Parked(Background):
             yield 1e3 * (time.perf_counter() - start)
 
 
-def _hook(repeats: int) -> tuple[list[float], list[float]]:
-    tensors = _batch()
-    transport = _Parked()
-    with Emitter(transport, job="bench", attempt=1) as emitter:
-
-        def step() -> None:
-            emitter.observe(**tensors)
-            emitter.end_step(step=0, scalars={"loss": 0.1, "reward_mean": 0.5})
-
-        times = _times(step, WARM_UP + repeats)[WARM_UP:]
-    if emitter.failures:
-        raise RuntimeError(f"{emitter.failures} steps failed, so their time means nothing")
-    return times, list(transport.work())
+def _observed_step(emitter: Emitter, tensors: dict[str, torch.Tensor]) -> None:
+    emitter.observe(**tensors)
+    emitter.end_step(step=0, scalars={"loss": 0.1, "reward_mean": 0.5})
 
 
-def _quantile(repeats: int) -> list[float]:
-    tensors = _batch()
+def _quantiles(tensors: dict[str, torch.Tensor]) -> None:
     quantiles = torch.tensor(QUANTILES)
     positive = (tensors["advantages"] > 0)[:, None].expand(SHAPE)
-
-    def step() -> None:
-        for top, bottom in (("train_logprobs", "old_logprobs"), ("old_logprobs", "rollout_logprobs")):
-            log_ratio = tensors[top] - tensors[bottom]
-            for sign in (positive, ~positive):
-                torch.quantile(log_ratio[sign & tensors["loss_mask"]], quantiles)
-
-    return _times(step, repeats)
+    for top, bottom in (("train_logprobs", "old_logprobs"), ("old_logprobs", "rollout_logprobs")):
+        log_ratio = tensors[top] - tensors[bottom]
+        for sign in (positive, ~positive):
+            torch.quantile(log_ratio[sign & tensors["loss_mask"]], quantiles)
 
 
-def _times(step: Callable[[], None], repeats: int) -> list[float]:
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        step()
-        times.append(1e3 * (time.perf_counter() - start))
-    return times
+def _milliseconds(work: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    work()
+    return 1e3 * (time.perf_counter() - start)
 
 
 def _spread(times: list[float]) -> dict[str, float]:
