@@ -1,7 +1,7 @@
 """Sum up the tensors of a step, micro-batch by micro-batch, without keeping them.
 
-`measure` is the reference, in numpy. Arrays and CPU tensors go to its compiled form, `trimtab.hooks.native`, where
-there is a compiler; tensors on a device go to `trimtab.hooks.accumulate_torch`, which never waits for the device. All
+`measure` is the reference, in numpy. Arrays and CPU tensors go to its compiled form, `trimtab.hooks.native`, as soon
+as there is one; tensors on a device go to `trimtab.hooks.accumulate_torch`, which never waits for the device. All
 three give the same vector.
 """
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from trimtab.hooks.controls import RatioReference
 from trimtab.hooks.layout import SIZE, SKETCHES, TENSORS, log_ratios, parts
-from trimtab.hooks.native import NativeSums, load
+from trimtab.hooks.native import LOADER, NativeSums
 from trimtab.hooks.planes import Planes, is_torch, planes
 from trimtab.hooks.records import TokenBatch
 from trimtab.hooks.sketch import CELLS, MAX_LOG_RATIO, cell_of
@@ -65,7 +65,7 @@ class Accumulator:
             self._device.add(batch, reference)
             return
         ready = planes(batch)
-        if self._native is None and (compiled := load().measure) is not None:
+        if self._native is None and (compiled := LOADER.load().measure) is not None:
             self._native = NativeSums(compiled)
         if self._native is None:
             self._host += measure(batch, ready, reference)

@@ -1,17 +1,9 @@
-"""`measure.c`, compiled for this processor when it is first needed; without a compiler `measure` does the work.
-
-The library goes to `$XDG_CACHE_HOME/trimtab` (or `~/.cache/trimtab`) under a name that hashes the source, the flags,
-the compiler and the processor. Set TRIMTAB_NO_KERNELS=1 to do without.
-"""
+"""The compiled form of `trimtab.hooks.accumulate.measure`, for arrays and CPU tensors."""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import platform
-import subprocess
-import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -21,46 +13,58 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trimtab.hooks.compiled import Source
 from trimtab.hooks.controls import RatioReference
 from trimtab.hooks.layout import SIGNS, SKETCHES, TENSORS, log_ratios
 from trimtab.hooks.planes import Planes
 from trimtab.hooks.records import TokenBatch
 from trimtab.hooks.sketch import CELLS
 
-SOURCE = Path(__file__).with_name("measure.c")
-FLAGS = ("-O3", "-std=c11", "-shared", "-fPIC", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math")
-TUNING = ("-march=native", "-mprefer-vector-width=512")
-COMPILE_SECONDS = 60.0
+SOURCE = Source(
+    Path(__file__).with_name("measure.c"),
+    flags=("-fopenmp-simd",),
+    tuning=("-march=native", "-mprefer-vector-width=512"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What came of looking for the compiled function."""
+    """The compiled function, or why there is none."""
 
     measure: Callable[..., None] | None
     reason: str
-    """Where it is, or why there is none."""
 
 
-@cache
-def load() -> Loaded:
-    """Compile if need be and load; never raises.
+class Loader:
+    """Gets the compiled function without making a training step wait: a thread compiles what is not cached yet."""
 
-    Processes that start together may each compile: every one renames its own finished file into place.
-    """
-    if os.environ.get("TRIMTAB_NO_KERNELS", "") not in ("", "0"):
-        return Loaded(measure=None, reason="TRIMTAB_NO_KERNELS is set")
-    try:
-        path = _compiled()
-        function = ctypes.CDLL(str(path)).trimtab_measure
-    except subprocess.CalledProcessError as error:
-        return Loaded(measure=None, reason=f"{error.cmd[0]} failed: {error.stderr.strip()[:500]}")
-    except (OSError, RuntimeError, subprocess.TimeoutExpired, AttributeError) as error:
-        return Loaded(measure=None, reason=f"{type(error).__name__}: {error}")
-    pointer, long = ctypes.c_void_p, ctypes.c_long
-    function.argtypes = [long, pointer, long, pointer, long, pointer, pointer, pointer]
-    function.restype = None
-    return Loaded(measure=function, reason=str(path))
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._loaded = Loaded(measure=None, reason="being compiled")
+
+    def load(self, *, wait: bool = False) -> Loaded:
+        """What there is now; with `wait`, after the compiler is done. Never raises."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._load, name="trimtab-compile", daemon=True)
+                self._thread.start()
+        if wait:
+            self._thread.join()
+        return self._loaded
+
+    def _load(self) -> None:
+        compiled = SOURCE.compiled()
+        function = getattr(compiled.library, "trimtab_measure", None)
+        if function is not None:
+            pointer, long = ctypes.c_void_p, ctypes.c_long
+            function.argtypes = [long, pointer, long, pointer, long, pointer, pointer, pointer]
+            function.restype = None
+        self._loaded = Loaded(measure=function, reason=compiled.reason)
+
+
+LOADER = Loader()
+"""The process's one loader."""
 
 
 class NativeSums:
@@ -100,47 +104,3 @@ def _numbered(pairs: tuple[tuple[str, tuple[str, str]], ...]) -> ctypes.Array[ct
 
 def _address(array: NDArray[Any] | None) -> int | None:
     return None if array is None else array.__array_interface__["data"][0]
-
-
-def _compiled() -> Path:
-    """Path of the shared library, compiled now if nobody has yet."""
-    compiler = os.environ.get("CC", "cc")
-    source = SOURCE.read_bytes()
-    # A home directory may be shared between machines with different processors.
-    identity = "\0".join((compiler, *FLAGS, *TUNING, platform.machine(), _processor())).encode()
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    folder = (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "trimtab"
-    path = folder / f"measure-{hashlib.sha256(source + identity).hexdigest()[:20]}.so"
-    if not path.exists():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            built = Path(scratch) / path.name
-            _compile([*compiler.split(), *FLAGS, str(SOURCE), "-o", str(built), "-lm"])
-            built.replace(path)
-    return path
-
-
-def _compile(command: list[str]) -> None:
-    try:
-        _run([*command, *TUNING])
-    except subprocess.CalledProcessError:  # a compiler that does not know them for this machine
-        _run(command)
-
-
-def _run(command: list[str]) -> None:
-    subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_SECONDS)
-
-
-def _processor() -> str:
-    """What tells processors apart, from /proc/cpuinfo where there is one."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return platform.processor()
-    wanted = ("flags", "Features", "model name", "cpu family", "model", "CPU part")
-    first: dict[str, str] = {}
-    for line in lines:
-        key, _, value = line.partition(":")
-        if key.strip() in wanted:
-            first.setdefault(key.strip(), value.strip())
-    return repr(first)

@@ -6,12 +6,12 @@ import hashlib
 import math
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from trimtab.hooks.compiled import cache_dir
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.model import DecoderLM, ModelShape
 from trimtab.trainer.task import VOCABULARY, RunningSum
@@ -37,11 +37,6 @@ def build_model(config: RunConfig) -> DecoderLM:
         hidden=config.model.hidden,
     )
     return DecoderLM(shape, seed=config.warm_start.seed)
-
-
-def cache_dir() -> Path:
-    """Where warm starts are kept: $XDG_CACHE_HOME/trimtab, ~/.cache/trimtab by default."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trimtab"
 
 
 def warm_model(config: RunConfig, progress: Progress | None = None) -> DecoderLM:

@@ -46,7 +46,7 @@ def bench_hook(repeats: int = 300) -> dict[str, Any]:
         "tokens": SHAPE[0] * SHAPE[1],
         "threads": 1,
         "repeats": repeats,
-        "backend": "native" if native.load().measure else "numpy",
+        "backend": "native" if native.LOADER.load(wait=True).measure else "numpy",
         "hook": _spread(hook),
         "thread": _spread(list(transport.work())),
         "quantile": _spread(quantile),

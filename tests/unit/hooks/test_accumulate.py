@@ -69,9 +69,9 @@ def by_reference(tensors: dict[str, Any], reference: Any = "recomputed") -> Step
 
 
 def compiled(tensors: dict[str, Any], reference: Any = "recomputed") -> StepSummary:
-    function = native.load().measure
+    function = native.LOADER.load(wait=True).measure
     if function is None:
-        pytest.skip(native.load().reason)
+        pytest.skip(native.LOADER.load().reason)
     vector, batch = np.zeros(SIZE), TokenBatch(**tensors)
     native.NativeSums(function).add(vector, batch, planes(batch), reference)
     return read(vector)
@@ -348,10 +348,26 @@ def test_without_a_compiler_the_work_is_done_by_numpy(
 ) -> None:
     monkeypatch.setenv("CC", compiler)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    native.load.cache_clear()
-    try:
-        assert native.load().measure is None
-        assert native.load().reason
-        assert_same(accumulated(random_batch(13)), expected(random_batch(13), RECOMPUTED), relative=1e-14)
-    finally:
-        native.load.cache_clear()
+    monkeypatch.setattr("trimtab.hooks.accumulate.LOADER", loader := native.Loader())
+    loaded = loader.load(wait=True)
+    assert loaded.measure is None
+    assert loaded.reason
+    assert_same(accumulated(random_batch(13)), expected(random_batch(13), RECOMPUTED), relative=1e-14)
+
+
+def test_until_the_compiler_is_done_the_work_is_done_by_numpy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A compiler that takes its time makes no step wait, and its library is taken once it is there."""
+    gate, compiler = tmp_path / "gate", tmp_path / "slow-cc"
+    compiler.write_text(f'#!/bin/sh\nwhile [ ! -e {gate} ]; do sleep 0.01; done\nexec cc "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("trimtab.hooks.accumulate.LOADER", loader := native.Loader())
+    accumulator = Accumulator()
+    accumulator.add(TokenBatch(**random_batch(14)))
+    assert loader.load().reason == "being compiled"
+    first = accumulator.drain().read().copy()
+    gate.touch()
+    loader.load(wait=True)
+    accumulator.add(TokenBatch(**random_batch(14)))
+    np.testing.assert_allclose(accumulator.drain().read(), first, rtol=1e-6)
