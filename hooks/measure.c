@@ -119,18 +119,19 @@ static inline void select_sign(const float *values, const uint8_t *sign, long n,
 }
 
 static void add_moments(const float *log_ratio, Signs signs, long n, double (*sums)[MOMENTS]) {
-  float x[BLOCK], k[BLOCK];
+  float x[BLOCK], k[BLOCK], selected_x[BLOCK], selected_k[BLOCK];
+  for (long i = 0; i < n; i++) { /* dead tokens may give anything here, and are not selected below */
+    x[i] = log_ratio[i] > 20 ? 20 : log_ratio[i] < -20 ? -20 : log_ratio[i];
+    k[i] = excess(x[i]);
+  }
   for (int s = 0; s < SIGNS; s++) {
     if (!signs.tokens[s]) continue;
-    select_sign(log_ratio, signs.sign, n, s, x);
-    for (long i = 0; i < n; i++) {
-      x[i] = x[i] > 20 ? 20 : x[i] < -20 ? -20 : x[i];
-      k[i] = excess(x[i]);
-    }
+    select_sign(x, signs.sign, n, s, selected_x);
+    select_sign(k, signs.sign, n, s, selected_k);
     double sx = 0, sxx = 0, sk = 0, sxk = 0, skk = 0;
 #pragma omp simd reduction(+ : sx, sxx, sk, sxk, skk)
     for (long i = 0; i < n; i++) {
-      double a = x[i], b = k[i];
+      double a = selected_x[i], b = selected_k[i];
       sx += a;
       sxx += a * a;
       sk += b;

@@ -27,6 +27,7 @@ def bench_hook(repeats: int = 300) -> dict[str, Any]:
     `thread` what the transport's thread spends later to make and encode the summary, and `quantile` the comparison.
     `ratio` is the median of `quantile` over that of `hook`. The two take turns, so that a busy machine slows both.
     """
+    backend = "native" if native.LOADER.load(wait=True).measure else "numpy"
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     tensors, transport = _batch(), _Parked(capacity=20)
@@ -46,7 +47,7 @@ def bench_hook(repeats: int = 300) -> dict[str, Any]:
         "tokens": SHAPE[0] * SHAPE[1],
         "threads": 1,
         "repeats": repeats,
-        "backend": "native" if native.LOADER.load(wait=True).measure else "numpy",
+        "backend": backend,
         "hook": _spread(hook),
         "thread": _spread(list(transport.work())),
         "quantile": _spread(quantile),
