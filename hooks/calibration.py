@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from trimtab.hooks.controls import Controls
+from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.hooks.sketch import SignSketch, Sketch
 
 MAX_DISPLACEMENT = 1.0
@@ -34,20 +34,6 @@ TAIL_MASS_FLOOR = 1e-3
 MIN_TOKENS = 32
 DECAY = 0.96
 """Weight of the past: an effective window of 25 steps."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClipBounds:
-    """Log-space clip bounds: `low` clips tokens of negative advantage, `high` those of positive advantage."""
-
-    low: float
-    high: float
-
-    @classmethod
-    def nominal(cls, controls: Controls) -> ClipBounds:
-        """[log(1 - clip_low), log(1 + clip_high)]; a clip_low of 1 never clips."""
-        low = math.log1p(-controls.clip_low) if controls.clip_low < 1 else -math.inf
-        return cls(low=low, high=math.log1p(controls.clip_high))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,6 +112,20 @@ class Controls:
         return replace(self, **overrides)  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClipBounds:
+    """Log-space clip bounds: `low` clips tokens of negative advantage, `high` those of positive advantage."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def nominal(cls, controls: Controls) -> ClipBounds:
+        """[log(1 - clip_low), log(1 + clip_high)]; a clip_low of 1 never clips."""
+        low = math.log1p(-controls.clip_low) if controls.clip_low < 1 else -math.inf
+        return cls(low=low, high=math.log1p(controls.clip_high))
+
+
 CONTROL_NAMES: tuple[str, ...] = tuple(f.name for f in fields(Controls))
 
 

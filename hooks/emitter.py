@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from trimtab.hooks.accumulate import Accumulator, Drained
-from trimtab.hooks.controls import Capabilities, Controls, ControlValue
+from trimtab.hooks.controls import Capabilities, ClipBounds, Controls, ControlValue
 from trimtab.hooks.fence import Accepted, fenced
 from trimtab.hooks.layout import Packed, Report
 from trimtab.hooks.records import RecordError, StepSummary, TokenBatch, check_job
@@ -130,6 +130,7 @@ class Emitter:
         scalars: Mapping[str, float | None] | None = None,
         policy_version: int | None = None,
         staleness: float | None = None,
+        clip_bounds: ClipBounds | None = None,
         base: Controls | None = None,
     ) -> Controls:
         """Report the step that has just ended and return the controls for the next one.
@@ -139,6 +140,7 @@ class Emitter:
             scalars: anything measured once a step, by name (see `StepSummary.scalars`); None is not observed.
             policy_version: version of the weights that the step trained.
             staleness: mean age of the sampled tokens, in weight versions.
+            clip_bounds: bounds that the loss clipped by, where they were not the nominal ones.
             base: the run's own controls from now on, where its schedule has changed them.
         """
         with self._guarded("end_step"):
@@ -149,6 +151,7 @@ class Emitter:
                     scalars=self._numbers(scalars or {}),
                     policy_version=None if policy_version is None else int(policy_version),
                     staleness=None if staleness is None else float(staleness),
+                    clip_bounds=clip_bounds,
                 )
                 self._obey()
         with self._guarded("end_step"):
@@ -177,6 +180,7 @@ class Emitter:
         fields |= {
             "applied": self._controls,
             "generation": self._accepted.generation,
+            "overrides": self._accepted.overrides,
             "refusals": self._accepted.refusals,
         }
         self._pending.append(_Pending(self._accumulator.drain(), fields))

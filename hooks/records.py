@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab.hooks.controls import Capabilities, Controls, ControlValue
+from trimtab.hooks.controls import Capabilities, ClipBounds, Controls, ControlValue
 from trimtab.hooks.sketch import Sketch
 
 SCHEMA_VERSION = 1
@@ -118,6 +118,10 @@ class StepSummary:
     """The controls that were in effect during the step, overrides included."""
     generation: int = 0
     """Generation of the overrides that were in effect; 0 before the first command."""
+    overrides: dict[str, ControlValue] = field(default_factory=dict)
+    """Those overrides; `applied` has them laid over the run's own controls."""
+    clip_bounds: ClipBounds | None = None
+    """Bounds that the loss clipped by, where they were not the nominal ones of `applied`."""
     capabilities: Capabilities = field(default_factory=lambda: Capabilities(controls={}))
     refusals: tuple[str, ...] = ()
     """Why overrides of this generation were not applied, one line each."""

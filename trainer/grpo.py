@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from trimtab.hooks.calibration import ClipBounds, ClipCalibration
-from trimtab.hooks.controls import Controls
+from trimtab.hooks.calibration import ClipCalibration
+from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.hooks.emitter import Emitter
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.engines import TWIN_FORMAT, converted
@@ -158,7 +158,7 @@ class GRPOTrainer:
             generation=generation,
             seconds=scalars["seconds"],
         )
-        self._close(rollout, controls, scalars)
+        self._close(rollout, controls, bounds, scalars)
         return record
 
     def _bounds(self, controls: Controls) -> ClipBounds:
@@ -267,17 +267,18 @@ class GRPOTrainer:
         groups = rewards.view(-1, self.config.rollout.group_size)
         return float((groups == groups[:, :1]).all(1).float().mean())
 
-    def _close(self, rollout: Rollout, controls: Controls, scalars: dict[str, float]) -> None:
+    def _close(self, rollout: Rollout, controls: Controls, bounds: ClipBounds, scalars: dict[str, float]) -> None:
         """Report the step, take the next step's controls, and learn from the twin what BF16 would have clipped."""
         self.emitter.end_step(
             step=self.step_index,
             scalars=scalars,
             policy_version=self.step_index,
             staleness=float(self.step_index - rollout.version),
+            clip_bounds=None if bounds == ClipBounds.nominal(controls) else bounds,
             base=self.config.controls_at(self.step_index + 1),
         )
         summary = self.emitter.last_summary
-        if summary is not None and "shadow" in summary.sketches:
+        if summary is not None and summary.step == self.step_index and "shadow" in summary.sketches:
             self.calibration = self.calibration.observed(
                 summary.sketches["update"], summary.sketches["shadow"], controls
             )

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trimtab.hooks.calibration import ClipBounds
 from trimtab.hooks.centering import score_centering
-from trimtab.hooks.controls import Controls
+from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.hooks.importance import importance_rule, ppo_shaped
 from trimtab.hooks.sketch import MAX_LOG_RATIO
 

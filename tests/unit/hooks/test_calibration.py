@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from trimtab.hooks.calibration import MAX_DISPLACEMENT, MIN_TOKENS, ClipBounds, ClipCalibration
-from trimtab.hooks.controls import Controls
+from trimtab.hooks.calibration import MAX_DISPLACEMENT, MIN_TOKENS, ClipCalibration
+from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.hooks.sketch import SignSketch, Sketch, bin_index
 
 CONTROLS = Controls()

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from trimtab.hooks.calibration import ClipBounds
-from trimtab.hooks.controls import Controls
+from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.trainer.objective import (
     ADVANTAGE_FLOOR,
     LossInputs,
