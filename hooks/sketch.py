@@ -14,7 +14,7 @@ device the sums live in one float64 vector (float32 stops counting at 2^24).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import lt
@@ -107,6 +107,29 @@ def bin_index(log_ratio: NDArray[np.float32]) -> NDArray[np.int64]:
     return np.where(cell < _SIDE_CELLS, ZERO_BIN - distance, ZERO_BIN + distance)
 
 
+def quantile(bins: Sequence[int], weights: Sequence[float], q: float) -> float:
+    """The middle of the first of the ascending `bins` that a share `q` of the weight lies in or below; NaN without
+    weight."""
+    if not weights:
+        return math.nan
+    cumulative = np.cumsum(weights)
+    # Rounding of a sum must not push q = 1 past the last bin.
+    place = int(np.searchsorted(cumulative, q * cumulative[-1]))
+    return float(MIDDLES[bins[min(place, len(bins) - 1)]])
+
+
+def fraction_below(bins: Sequence[int], weights: Sequence[float], x: float) -> float:
+    """Share of the weight below x, interpolated inside the bin that x falls in; NaN without weight."""
+    if not weights:
+        return math.nan
+    places, heights = np.asarray(bins), np.asarray(weights, dtype=np.float64)
+    lower, upper = LOWER_EDGES[places], UPPER_EDGES[places]
+    inside = np.isfinite(lower) & np.isfinite(upper)
+    share = (x >= upper).astype(np.float64)
+    share[inside] = np.clip((x - lower[inside]) / (upper[inside] - lower[inside]), 0.0, 1.0)
+    return float((heights * share).sum() / heights.sum())
+
+
 class SketchError(ValueError):
     """A sketch whose parts contradict each other; the message names the field."""
 
@@ -160,22 +183,11 @@ class SignSketch:
 
     def quantile(self, q: float) -> float:
         """The log-ratio of rank ceil(q n), to the error stated above; NaN without tokens."""
-        if not self.counts:
-            return math.nan
-        cumulative = np.cumsum(self.counts)
-        rank = max(math.ceil(q * int(cumulative[-1])), 1)
-        return float(MIDDLES[self.bins[int(np.searchsorted(cumulative, rank))]])
+        return quantile(self.bins, self.counts, q)
 
     def fraction_below(self, x: float) -> float:
         """Fraction of tokens with log-ratio < x, interpolated inside the bin that x falls in; NaN without tokens."""
-        if not self.counts:
-            return math.nan
-        bins, counts = np.asarray(self.bins), np.asarray(self.counts, dtype=np.float64)
-        lower, upper = LOWER_EDGES[bins], UPPER_EDGES[bins]
-        inside = np.isfinite(lower) & np.isfinite(upper)
-        share = (x >= upper).astype(np.float64)
-        share[inside] = np.clip((x - lower[inside]) / (upper[inside] - lower[inside]), 0.0, 1.0)
-        return float((counts * share).sum() / counts.sum())
+        return fraction_below(self.bins, self.counts, x)
 
     def merged(self, other: SignSketch) -> SignSketch:
         """Both sets of tokens together."""

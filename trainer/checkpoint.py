@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from trimtab.hooks.calibration import ClipCalibration, MovingAverage
+from trimtab.hooks.calibration import ClipCalibration, Displacement, RecentTokens
 from trimtab.trainer.grpo import GRPOTrainer
 
 VERSION = 1
@@ -70,12 +70,21 @@ def restore(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
     trainer.optimizer.load_state_dict(state["optimizer"])
     trainer.history.clear()
     trainer.history.extend(state["history"])
-    averages = {name: MovingAverage(**value) for name, value in state["calibration"].items()}
-    trainer.calibration = ClipCalibration(**averages)
+    trainer.calibration = _calibration(state["calibration"])
     trainer.data.set_state(state["data_rng"])
     trainer.sampling.set_state(state["sampling_rng"])
     trainer.emitter.resume(
         base=trainer.config.controls_at(trainer.step_index),
         overrides=state["overrides"],
         generation=state["generation"],
+    )
+
+
+def _calibration(saved: dict[str, dict[str, dict[str, Any]]]) -> ClipCalibration:
+    """The inverse of `dataclasses.asdict`."""
+    return ClipCalibration(
+        **{
+            sign: Displacement(**{ratio: RecentTokens(**tokens) for ratio, tokens in displacement.items()})
+            for sign, displacement in saved.items()
+        }
     )

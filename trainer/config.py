@@ -14,7 +14,6 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from trimtab.hooks.controls import ControlError, Controls
-from trimtab.trainer.quant import FORMATS
 
 
 class ConfigError(ValueError):
@@ -161,10 +160,10 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         controls = self.controls
-        for change in sorted(self.schedule, key=lambda change: change.step):
+        for change in self.schedule:
+            if change.step >= self.steps:
+                raise ValueError(f"schedule: step {change.step} is not before the end, steps = {self.steps}")
             controls = controls.overlaid(change.controls)
-            self._check_formats(controls)
-        self._check_formats(self.controls)
         if self.update.minibatches > self.rollout.prompts:
             raise ValueError(
                 f"update.minibatches: {self.update.minibatches} is more than rollout.prompts = {self.rollout.prompts}"
@@ -174,20 +173,6 @@ class RunConfig(Section):
                 f"outliers.channels: {self.outliers.channels} is more than model.width = {self.model.width}"
             )
         return self
-
-    def _check_formats(self, controls: Controls) -> None:
-        for field in ("sampler_format", "train_format"):
-            name = getattr(controls, field)
-            if name not in FORMATS:
-                raise ValueError(f"controls.{field}: {name!r} is none of {', '.join(FORMATS)}")
-            for dimension in ("width", "hidden"):
-                size = getattr(self.model, dimension)
-                FORMATS[name].check_shape(f"model.{dimension} (controls.{field} = {name!r})", (size, size))
-
-    @property
-    def responses(self) -> int:
-        """Responses a step."""
-        return self.rollout.prompts * self.rollout.group_size
 
     def controls_at(self, step: int) -> Controls:
         """The run's own controls at `step`: the start's, then every scheduled change up to it."""

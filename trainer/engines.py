@@ -7,10 +7,35 @@ import copy
 from torch import nn
 
 from trimtab.hooks.controls import CONTROL_NAMES, Capabilities, Liveness
-from trimtab.trainer.config import RunConfig
+from trimtab.trainer.config import ConfigError, RunConfig
 from trimtab.trainer.quant import convert, fitting_formats, outlier_scales
 
 TWIN_FORMAT = "bf16"
+
+
+def check_fits(config: RunConfig, model: nn.Module) -> None:
+    """Refuse, before step 0, what this model cannot do: as the run starts, and as its schedule changes it.
+
+    Raises:
+        ConfigError: a format that is unknown or does not divide into the model's layers, a layer name that matches
+            nothing, a control that this configuration leaves without what it needs. The message names the field.
+    """
+    try:
+        can = capabilities(config, model)
+    except ValueError as error:  # told with the name of a parameter, which is the last part of the field's
+        section = "model" if str(error).startswith("keep:") else "outliers"
+        raise ConfigError(f"{section}.{error}") from error
+    for step in sorted({0, *(change.step for change in config.schedule)}):
+        controls = config.controls_at(step)
+        for name in ("sampler_format", "train_format"):
+            try:
+                converted(model, config, getattr(controls, name))
+            except ValueError as error:
+                raise ConfigError(f"controls.{name}: {getattr(controls, name)!r}: {error}") from error
+        for name in CONTROL_NAMES:
+            refusal = can.refusal(name, getattr(controls, name))
+            if refusal is not None:
+                raise ConfigError(f"controls.{refusal} (at step {step})")
 
 
 def converted(model: nn.Module, config: RunConfig, number_format: str) -> nn.Module:

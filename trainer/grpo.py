@@ -19,7 +19,7 @@ from trimtab.hooks.calibration import ClipCalibration
 from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.hooks.emitter import Emitter
 from trimtab.trainer.config import RunConfig
-from trimtab.trainer.engines import TWIN_FORMAT, converted
+from trimtab.trainer.engines import TWIN_FORMAT, check_fits, converted
 from trimtab.trainer.objective import LossInputs, group_advantages, policy_loss
 from trimtab.trainer.quant import set_format
 from trimtab.trainer.sampler import Rollout, TorchSampler, Weights
@@ -95,9 +95,13 @@ class GRPOTrainer:
             step boundary.
         model: the policy to start from; it is copied for the trainer, the sampler and the BF16 twin.
         task: where prompts and rewards come from.
+
+    Raises:
+        ConfigError: the configuration does not fit the model.
     """
 
     def __init__(self, config: RunConfig, emitter: Emitter, model: nn.Module, task: Task) -> None:
+        check_fits(config, model)
         self.config = config
         self.emitter = emitter
         self.task = task
@@ -279,9 +283,7 @@ class GRPOTrainer:
         )
         summary = self.emitter.last_summary
         if summary is not None and summary.step == self.step_index and "shadow" in summary.sketches:
-            self.calibration = self.calibration.observed(
-                summary.sketches["update"], summary.sketches["shadow"], controls
-            )
+            self.calibration = self.calibration.observed(summary.sketches["update"], summary.sketches["shadow"])
         self.step_index += 1
 
 

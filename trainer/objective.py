@@ -6,7 +6,7 @@ in `train_logprobs` (and the trainer's head) only. Sources: GRPO (arXiv 2402.033
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from trimtab.hooks.sketch import MAX_LOG_RATIO
 
 ADVANTAGE_FLOOR = 1e-4
 """Added to the group's standard deviation, as in TRL."""
+
+
+HEADS = ("train_head_logprobs", "sampler_head_logprobs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,15 @@ class LossInputs:
     sampler_head_logprobs: Tensor | None = None
     """[B, T, k] the sampler's."""
 
+    def live(self) -> LossInputs:
+        """The same with 0 outside the mask: padding may hold anything, and 0 times infinity is not 0."""
+        changes = {
+            name: _live(value, self.mask)
+            for name in ("train_logprobs", "old_logprobs", "rollout_logprobs", *HEADS)
+            if (value := getattr(self, name)) is not None
+        }
+        return replace(self, **changes)
+
 
 def group_advantages(rewards: Tensor, group_size: int) -> Tensor:
     """(reward - group mean) / (group standard deviation + floor), [B]; groups are consecutive rows."""
@@ -56,6 +68,7 @@ def policy_loss(inputs: LossInputs, controls: Controls, bounds: ClipBounds) -> T
     Raises:
         ValueError: centering is on and the inputs hold no head.
     """
+    inputs = inputs.live()
     against_sampler = controls.ratio_reference == "sampler"
     denominator = inputs.rollout_logprobs if against_sampler else inputs.old_logprobs
     log_ratio = inputs.train_logprobs - denominator
@@ -78,8 +91,13 @@ def clipped_objective(log_ratio: Tensor, advantages: Tensor, bounds: ClipBounds)
 
 
 def token_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean over live tokens; 0 when there is none. Values outside the mask may be anything."""
-    return torch.where(mask > 0, values, 0.0).sum() / mask.sum().clamp_min(1.0)
+    """Mean over live tokens; 0 when there is none."""
+    return _live(values, mask).sum() / mask.sum().clamp_min(1.0)
+
+
+def _live(values: Tensor, mask: Tensor) -> Tensor:
+    live = mask > 0
+    return torch.where(live if values.dim() == mask.dim() else live.unsqueeze(-1), values, 0.0)
 
 
 def _centering_term(inputs: LossInputs, controls: Controls, bounds: ClipBounds) -> Tensor:

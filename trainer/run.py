@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,10 @@ import trimtab
 from trimtab.hooks.emitter import Emitter
 from trimtab.trainer.checkpoint import read_checkpoint, restore, save_checkpoint
 from trimtab.trainer.config import RunConfig
-from trimtab.trainer.engines import TWIN_FORMAT, capabilities
+from trimtab.trainer.engines import TWIN_FORMAT, capabilities, check_fits
 from trimtab.trainer.grpo import GRPOTrainer, StepRecord
 from trimtab.trainer.task import RunningSum
-from trimtab.trainer.warm_start import Progress, warm_model
+from trimtab.trainer.warm_start import Progress, build_model, warm_weights
 
 CHECKPOINT = "checkpoint.pt"
 STEPS = "steps.jsonl"
@@ -47,6 +48,7 @@ def execute(
     url: str,
     job: str,
     out: Path,
+    attempt: int | None = None,
     resume: bool = False,
     on_warm_start: Progress | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
@@ -58,30 +60,44 @@ def execute(
         url: where its summaries go, as for `trimtab.attach`.
         job: its name there.
         out: its folder; made if it is missing.
+        attempt: number of this start of the job, above every earlier one's; by default the time in seconds.
         resume: go on from the folder's checkpoint, as a new attempt.
         on_warm_start: called during the warm start, if it is not cached.
         on_step: called after every step.
 
     Raises:
+        ConfigError: the configuration does not fit the model.
         CheckpointError: `resume`, and there is no checkpoint that this configuration can go on from.
     """
     torch.set_num_threads(1)  # runs are compared and repeated: one thread makes them bit-reproducible
     out.mkdir(parents=True, exist_ok=True)
     (out / "config.json").write_text(config.model_dump_json(indent=2))
     state = read_checkpoint(out / CHECKPOINT) if resume else None
-    attempt = state["attempt"] + 1 if state is not None else 0
-    model = warm_model(config, on_warm_start)
+    attempt = int(time.time()) if attempt is None else attempt
+    if state is not None:
+        attempt = max(attempt, state["attempt"] + 1)
+    model = build_model(config)
+    check_fits(config, model)  # here as well as in the trainer, so that nobody waits for a warm start in vain
+    model.load_state_dict(warm_weights(config, on_warm_start))
     with trimtab.attach(
         url, job=job, attempt=attempt, controls=config.controls_at(0), capabilities=capabilities(config, model)
     ) as emitter:
         trainer = GRPOTrainer(config, emitter, model, RunningSum(digits=config.task.digits))
         if state is not None:
             restore(trainer, state)
-        with (out / STEPS).open("a" if resume else "w") as log:
+        with _step_log(out / STEPS, trainer.step_index) as log:
             _train(trainer, out, log, on_step)
         result = _result(trainer, emitter)
     (out / RESULT).write_text(json.dumps(dataclasses.asdict(result)))
     return result
+
+
+def _step_log(path: Path, step: int) -> TextIO:
+    """The step log, open behind the last step before `step`: what came after it is about to be done again."""
+    kept = path.read_text().splitlines(keepends=True)[:step] if step else []
+    log = path.open("w")
+    log.writelines(kept)
+    return log
 
 
 def _train(trainer: GRPOTrainer, out: Path, log: TextIO, on_step: Callable[[StepRecord], None] | None) -> None:

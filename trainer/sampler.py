@@ -68,16 +68,20 @@ class TorchSampler:
     def generate(
         self, prompts: Tensor, length: int, *, head: int, temperature: float, generator: torch.Generator
     ) -> Rollout:
-        """Sample one response of up to `length` tokens for each of the [B, P] prompts, all of one length."""
+        """Sample one response of up to `length` tokens for each of the [B, P] prompts, all of one length.
+
+        A head larger than the vocabulary is the whole vocabulary.
+        """
         batch = prompts.shape[0]
         model = cast(LanguageModel, self.model)
+        cache = model.new_cache(batch, prompts.shape[1] + length)
+        logits = model(prompts, cache=cache, keep_last=1)
+        head = min(head, logits.shape[-1])
         responses = torch.full((batch, length), self.pad)
         logprobs = torch.zeros(batch, length)
         head_ids = torch.arange(head).repeat(batch, length, 1)
-        head_logprobs = torch.full((batch, length, head), 0.0)
+        head_logprobs = torch.zeros(batch, length, head)
         done = torch.zeros(batch, dtype=torch.bool)
-        cache = model.new_cache(batch, prompts.shape[1] + length)
-        logits = model(prompts, cache=cache, keep_last=1)
         for position in range(length):
             log_p = torch.log_softmax(logits[:, -1].float() / temperature, -1)
             token = torch.multinomial(log_p.exp(), 1, generator=generator)[:, 0]

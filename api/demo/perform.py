@@ -96,7 +96,7 @@ def progress_bars(*, quiet: bool) -> Progress:
 
 
 def _train_one(run: PlannedRun, url: str) -> None:
-    execute(run.config, url=url, job=run.job, out=run.folder)
+    execute(run.config, url=url, job=run.job, out=run.folder, attempt=0)
 
 
 def _label(run: PlannedRun) -> str:

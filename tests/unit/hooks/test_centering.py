@@ -66,7 +66,7 @@ def test_expected_gradient_under_the_sampler_is_zero_for_a_constant_advantage(
         loss = -advantage * weight * log_p[token] + advantage * term
         (gradient,) = torch.autograd.grad(loss, logits, retain_graph=True)
         expected += sampler[token].exp() * gradient
-    uncentred = abs(advantage) * (explicit_drift(logits, sampler.exp(), rule).norm() + 1.0)
+    uncentred = abs(advantage) * explicit_drift(logits, sampler.exp(), unweighted).norm()
     assert expected.norm() <= 1e-6 * uncentred
 
 
@@ -75,13 +75,13 @@ def test_full_head_is_the_exact_drift(policies: tuple[Tensor, Tensor], name: str
     logits, sampler = policies
     everything = torch.arange(VOCABULARY)
     gradient = centering_gradient(logits, sampler, everything, RULES[name])
-    torch.testing.assert_close(gradient, explicit_drift(logits, sampler.exp(), RULES[name]), rtol=1e-9, atol=2e-6)
+    torch.testing.assert_close(gradient, explicit_drift(logits, sampler.exp(), RULES[name]), rtol=1e-9, atol=1e-12)
 
 
 def test_without_a_rule_the_drift_in_logit_space_is_q_minus_p(policies: tuple[Tensor, Tensor]) -> None:
     logits, sampler = policies
     gradient = centering_gradient(logits, sampler, torch.arange(VOCABULARY), unweighted)
-    torch.testing.assert_close(gradient, sampler.exp() - torch.softmax(logits.detach(), 0), rtol=1e-9, atol=2e-6)
+    torch.testing.assert_close(gradient, sampler.exp() - torch.softmax(logits.detach(), 0), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -90,7 +90,7 @@ def test_all_but_one_token_in_the_head_equals_the_exact_form(policies: tuple[Ten
     logits, sampler = policies
     head = sampler.topk(VOCABULARY - 1).indices
     gradient = centering_gradient(logits, sampler, head, RULES[name])
-    torch.testing.assert_close(gradient, explicit_drift(logits, sampler.exp(), RULES[name]), rtol=1e-6, atol=2e-6)
+    torch.testing.assert_close(gradient, explicit_drift(logits, sampler.exp(), RULES[name]), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -127,16 +127,6 @@ def test_full_importance_sampling_makes_centering_a_no_op(policies: tuple[Tensor
         assert gradient.abs().max().item() <= 1e-6
 
 
-def test_a_token_outside_the_band_still_receives_the_centering_term(policies: tuple[Tensor, Tensor]) -> None:
-    """Masked importance drops the sampled token's own score, not the drift of the state that it stood in."""
-    logits, sampler = policies
-    rule = masked(0.999, 1.001)
-    drift = explicit_drift(logits, sampler.exp(), rule)
-    gradient = centering_gradient(logits, sampler, torch.arange(VOCABULARY), rule)
-    torch.testing.assert_close(gradient, drift, rtol=1e-9, atol=2e-6)
-    assert rule(torch.tensor(0.5)).item() == 0.0
-
-
 def test_a_head_that_covers_everything_stays_finite() -> None:
     """Q_H and P_H round to 1 and beyond: the floors keep value and gradient finite and the gradient negligible."""
     logits = torch.tensor([60.0, 0.0, -60.0, -90.0], requires_grad=True)
@@ -164,7 +154,7 @@ def test_ppo_shaped_rule_integrates_only_unclipped_tokens(policies: tuple[Tensor
             one_hot[v] = 1.0
             drift += p[v] * (one_hot - p)
     gradient = centering_gradient(logits, sampler, torch.arange(VOCABULARY), rule)
-    torch.testing.assert_close(gradient, drift, rtol=1e-9, atol=2e-6)
+    torch.testing.assert_close(gradient, drift, rtol=1e-9, atol=1e-12)
 
 
 def test_total_variation_of_a_full_head_is_exact(policies: tuple[Tensor, Tensor]) -> None:

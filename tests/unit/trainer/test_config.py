@@ -18,9 +18,6 @@ from trimtab.trainer.config import ConfigError, RunConfig, load_config
         (["rollout.temperature=0.0"], r"rollout\.temperature: .*greater than 0"),
         (["controls.clip_low=1.5"], r"clip_low: 1\.5 is not a number in \[0, 1\]"),
         (["controls.clip_low=-0.2"], r"clip_low: -0\.2 is not a number in \[0, 1\]"),
-        (["controls.sampler_format=nvfp5"], r"controls\.sampler_format: 'nvfp5' is none of .*nvfp4"),
-        (["controls.sampler_format=nvfp4", "model.width=72"], r"model\.width .*72.*16"),
-        (["controls.train_format=fp8-block"], r"model\.width \(controls\.train_format = 'fp8-block'\).*128"),
         (["model.width=60", "model.heads=8"], r"model: width: 60 is not divisible by heads = 8"),
         (["update.minibatches=30"], r"update\.minibatches: 30 is more than rollout\.prompts = 24"),
         (["update.backward=quantised"], r"update\.backward: .*'dequantized'"),
@@ -31,7 +28,10 @@ from trimtab.trainer.config import ConfigError, RunConfig, load_config
         (["rollout.lag"], r"'rollout\.lag': write an override as section\.key=value"),
         (["rollout.lag=1", "rollout.lag.deep=1"], r"lag is a value, not a section"),
         (["schedule=[{step=3, controls={centring=true}}]"], r"centring: no such control"),
-        (['schedule=[{step=3, controls={sampler_format="nvfp5"}}]'], r"'nvfp5' is none of"),
+        (
+            ["steps=5", "schedule=[{step=5, controls={lr_scale=0.5}}]"],
+            r"schedule: step 5 is not before the end, steps = 5",
+        ),
     ],
 )
 def test_bad_settings_are_refused_with_the_field_named(overrides: list[str], told: str) -> None:

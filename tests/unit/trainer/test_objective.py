@@ -134,3 +134,56 @@ def test_group_advantages() -> None:
     deviation = math.sqrt((0.75**2 + 3 * 0.25**2) / 3) + ADVANTAGE_FLOOR
     expected = [0.75 / deviation, *[-0.25 / deviation] * 3, 0.0, 0.0, 0.0, 0.0]
     torch.testing.assert_close(advantages, torch.tensor(expected))
+
+
+def test_a_token_that_importance_masks_still_receives_the_drift_of_its_state() -> None:
+    """The sampled token's own score is dropped; -A mu_w of the state that it stood in is not."""
+    generator = torch.Generator().manual_seed(21)
+    logits = torch.randn(1, 1, 6, generator=generator, dtype=torch.float64).requires_grad_()
+    sampler = torch.log_softmax(logits.detach() + torch.randn(1, 1, 6, generator=generator, dtype=torch.float64), -1)
+    log_p = torch.log_softmax(logits, -1)
+    controls = Controls(centering=True, importance="mis", importance_low=0.9, importance_high=1.1)
+    ratios = (log_p.detach() - sampler).exp()[0, 0]
+    token = int(torch.argmax((ratios - 1).abs()))
+    assert not 0.9 <= ratios[token] <= 1.1
+    advantage = -1.5
+    batch = LossInputs(
+        train_logprobs=log_p[..., token],
+        old_logprobs=log_p[..., token].detach(),
+        rollout_logprobs=sampler[..., token],
+        advantages=torch.tensor([[advantage]], dtype=torch.float64),
+        mask=torch.ones(1, 1, dtype=torch.float64),
+        train_head_logprobs=log_p,
+        sampler_head_logprobs=sampler,
+    )
+    (gradient,) = torch.autograd.grad(policy_loss(batch, controls, NOMINAL), logits)
+    p, q = log_p.detach().exp()[0, 0], sampler.exp()[0, 0]
+    drift = torch.zeros(6, dtype=torch.float64)
+    for v in range(6):
+        weight = ratios[v] if 0.9 <= ratios[v] <= 1.1 else 0.0
+        drift += q[v] * weight * (torch.eye(6, dtype=torch.float64)[v] - p)
+    torch.testing.assert_close(gradient[0, 0], advantage * drift, rtol=1e-9, atol=1e-12)
+
+
+def test_padding_may_hold_anything_with_centering_too() -> None:
+    batch = inputs(22)
+    assert batch.train_head_logprobs is not None
+    assert batch.sampler_head_logprobs is not None
+    padding = batch.mask == 0
+    assert padding.any()
+    spoilt = LossInputs(
+        train_logprobs=batch.train_logprobs,
+        old_logprobs=batch.old_logprobs.masked_fill(padding, math.inf),
+        rollout_logprobs=batch.rollout_logprobs.masked_fill(padding, math.nan),
+        advantages=batch.advantages,
+        mask=batch.mask,
+        train_head_logprobs=batch.train_head_logprobs,
+        sampler_head_logprobs=batch.sampler_head_logprobs.masked_fill(padding[..., None], math.nan),
+    )
+    for controls in (Controls(centering=True), Controls(centering=True, ratio_reference="sampler")):
+        expected, actual = (policy_loss(one, controls, NOMINAL) for one in (batch, spoilt))
+        assert actual.item() == expected.item()
+        leaf = batch.train_logprobs.grad_fn
+        assert leaf is not None
+        gradients = torch.autograd.grad(actual, [spoilt.train_logprobs, spoilt.train_head_logprobs])
+        assert all(torch.isfinite(gradient).all() for gradient in gradients if gradient is not None)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from trimtab.storage.store import Store
 from trimtab.trainer.checkpoint import CheckpointError, read_checkpoint
-from trimtab.trainer.config import RunConfig
+from trimtab.trainer.config import ConfigError, RunConfig, validated
 from trimtab.trainer.run import CHECKPOINT, RESULT, STEPS, execute
 
 
@@ -34,14 +37,64 @@ def test_a_run_leaves_its_files(tiny: RunConfig, tmp_path: Path) -> None:
 
 def test_a_resumed_run_is_bit_identical(tiny: RunConfig, tmp_path: Path) -> None:
     through, parts = tmp_path / "through", tmp_path / "parts"
-    execute(tiny, url="memory:", job="t", out=through)
-    execute(tiny.model_copy(update={"steps": 4}), url="memory:", job="t", out=parts)
-    execute(tiny, url="memory:", job="t", out=parts, resume=True)
+    execute(tiny, url="memory:", job="t", out=through, attempt=0)
+    execute(tiny.model_copy(update={"steps": 4}), url="memory:", job="t", out=parts, attempt=0)
+    execute(tiny, url="memory:", job="t", out=parts, attempt=0, resume=True)
     assert steps(parts) == steps(through)
     last, expected = read_checkpoint(parts / CHECKPOINT), read_checkpoint(through / CHECKPOINT)
     assert last["attempt"] == 1
     for name, value in expected["model"].items():
         assert torch.equal(last["model"][name], value), name
+
+
+def test_steps_that_are_done_again_are_not_logged_twice(tiny: RunConfig, tmp_path: Path) -> None:
+    execute(tiny.model_copy(update={"steps": 3}), url="memory:", job="t", out=tmp_path)
+    early = (tmp_path / CHECKPOINT).read_bytes()
+    execute(tiny, url="memory:", job="t", out=tmp_path, resume=True)
+    expected = steps(tmp_path)
+    (tmp_path / CHECKPOINT).write_bytes(early)
+    execute(tiny, url="memory:", job="t", out=tmp_path, resume=True)
+    assert steps(tmp_path) == expected
+
+
+def test_running_and_resuming_again_are_new_attempts_to_the_agent(tiny: RunConfig, tmp_path: Path) -> None:
+    """Else the agent would take every summary of the second run for a contradiction of the first's."""
+    url, config = f"local:{tmp_path / 'agent.db'}", tiny.model_copy(update={"steps": 2})
+    attempts = []
+    for folder, resume in (("a", False), ("b", False), ("b", True), ("b", True)):
+        out = tmp_path / folder
+        execute(config.model_copy(update={"steps": 2 + len(attempts)}), url=url, job="t", out=out, resume=resume)
+        attempts.append(read_checkpoint(out / CHECKPOINT)["attempt"])
+        time.sleep(1.1)  # attempts are numbered by the clock, in seconds
+    assert attempts == sorted(set(attempts))
+    store = Store(tmp_path / "agent.db")
+    assert store.quarantined("t") == 0
+    assert len(store.attempts("t")) == 4
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"controls": {"sampler_format": "nvfp5"}}, r"controls\.sampler_format: 'nvfp5'"),
+        ({"model": {"width": 36}}, r"controls\.sampler_format: 'nvfp4': .*36.*16"),
+        ({"controls": {"train_format": "fp8-block"}}, r"controls\.train_format: 'fp8-block': .*128"),
+        ({"schedule": [{"step": 3, "controls": {"sampler_format": "fp8-block"}}]}, r"controls\.sampler_format.*128"),
+        ({"model": {"keep": ["nope"]}}, r"model\.keep: 'nope' matches no linear layer"),
+        ({"outliers": {"layers": ["nope"]}}, r"outliers\.layers: 'nope' matches no linear layer"),
+        ({"rollout": {"head": 0}, "controls": {"centering": True}}, r"controls\.centering: .*no sampler head"),
+        ({"shadow": {"every": 0}, "controls": {"clip_mode": "calibrated"}}, r"controls\.clip_mode: .*BF16 twin"),
+    ],
+)
+def test_what_the_model_cannot_do_is_refused_before_anything_runs(
+    tiny: RunConfig, tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    data = tiny.model_dump()
+    for section, value in changes.items():
+        data[section] = value if isinstance(value, list) else {**data[section], **value}
+    with pytest.raises(ConfigError, match=told):
+        execute(validated(data), url="memory:", job="t", out=tmp_path)
+    assert not (tmp_path / STEPS).exists()
 
 
 def test_a_resumed_run_keeps_the_overrides_of_its_agent(tiny: RunConfig, tmp_path: Path) -> None:
