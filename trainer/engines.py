@@ -8,7 +8,7 @@ from torch import nn
 
 from trimtab.hooks.controls import CONTROL_NAMES, Capabilities, Liveness
 from trimtab.trainer.config import ConfigError, RunConfig
-from trimtab.trainer.quant import convert, fitting_formats, outlier_scales
+from trimtab.trainer.quant import FORMATS, convert, fitting_formats, outlier_scales
 
 TWIN_FORMAT = "bf16"
 
@@ -28,10 +28,13 @@ def check_fits(config: RunConfig, model: nn.Module) -> None:
     for step in sorted({0, *(change.step for change in config.schedule)}):
         controls = config.controls_at(step)
         for name in ("sampler_format", "train_format"):
+            value = getattr(controls, name)
+            if value not in FORMATS:
+                raise ConfigError(f"controls.{name}: {value!r} is none of {', '.join(FORMATS)} (at step {step})")
             try:
-                converted(model, config, getattr(controls, name))
+                converted(model, config, value)
             except ValueError as error:
-                raise ConfigError(f"controls.{name}: {getattr(controls, name)!r}: {error}") from error
+                raise ConfigError(f"controls.{name}: {value!r}: {error} (at step {step})") from error
         for name in CONTROL_NAMES:
             refusal = can.refusal(name, getattr(controls, name))
             if refusal is not None:

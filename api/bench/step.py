@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -35,10 +36,11 @@ class StepCost:
     ratio_p90: float
 
 
-def bench_step(steps: int) -> tuple[str, list[StepCost]]:
+def bench_step(steps: int, on_step: Callable[[], None] = lambda: None) -> tuple[str, list[StepCost]]:
     """Backend of the formats (`native` or `torch`), and the cost of `steps` steps of the demo's run in each format.
 
-    The runs take turns, a step each, so that a machine that slows down slows all of them.
+    The runs take turns, a step each, so that a machine that slows down slows all of them. `on_step` is called after
+    each turn.
     """
     torch.set_num_threads(1)
     base = next(run.config for run in SCENARIOS["cliff"].runs if run.name == "agent")
@@ -50,6 +52,7 @@ def bench_step(steps: int) -> tuple[str, list[StepCost]]:
     for _ in range(steps):
         for name, trainer in trainers.items():
             seconds[name].append(trainer.step().seconds)
+        on_step()
     return kernels.backend(), [_cost(name, taken, seconds[REFERENCE]) for name, taken in seconds.items()]
 
 

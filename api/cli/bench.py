@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 bench = typer.Typer(no_args_is_help=True, add_completion=False, help="Measure what trimtab costs on this machine.")
@@ -43,7 +44,9 @@ def step(
     """Cost of a training step with rollouts in each number format, beside BF16 rollouts in the same run."""
     from trimtab.api.bench.step import bench_step
 
-    backend, costs = bench_step(steps)
+    with Progress(console=Console(stderr=True), disable=as_json, transient=True) as progress:
+        task = progress.add_task("a step in each format", total=steps)
+        backend, costs = bench_step(steps, lambda: progress.advance(task))
     if as_json:
         print(json.dumps({"backend": backend, "steps": steps, "formats": [dataclasses.asdict(cost) for cost in costs]}))
         return

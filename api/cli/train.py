@@ -12,10 +12,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from trimtab.api.cli.errors import UsageError
+from trimtab.hooks.records import RecordError
 from trimtab.trainer.checkpoint import CheckpointError
 from trimtab.trainer.config import ConfigError, load_config
 from trimtab.trainer.grpo import StepRecord
-from trimtab.trainer.run import execute
+from trimtab.trainer.run import RunResult, execute
 
 
 def train(
@@ -33,11 +34,25 @@ def train(
 ) -> None:
     """Train the embedded model by GRPO."""
     try:
-        settings = load_config(config, overrides or [])
-    except ConfigError as error:
+        result = _train(config, overrides or [], url=url, job=job, out=out, resume=resume, quiet=as_json)
+    except (ConfigError, CheckpointError, RecordError) as error:
         raise UsageError(str(error)) from error
+    if as_json:
+        print(json.dumps(dataclasses.asdict(result)))
+    else:
+        console = Console(soft_wrap=True)
+        console.print(f"{result.steps} steps done, in {out}")
+        if result.reward_eval_bf16 is not None:
+            console.print(f"reward of the trained policy, sampled in bf16: {result.reward_eval_bf16:.3f}")
+            console.print(f"... sampled in {result.sampler_format}: {result.reward_eval_sampler:.3f}")
+
+
+def _train(
+    config: Path | None, overrides: list[str], *, url: str, job: str, out: Path, resume: bool, quiet: bool
+) -> RunResult:
+    settings = load_config(config, overrides)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=as_json, transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
         warm = progress.add_task("warm start", total=None, visible=False)
         steps = progress.add_task("training", total=settings.steps)
 
@@ -45,24 +60,12 @@ def train(
             what = f"reward {record.reward_mean:.2f}, entropy {record.entropy:.3f}, mismatch {record.mismatch_std:.3f}"
             progress.update(steps, completed=record.step + 1, description=what)
 
-        try:
-            result = execute(
-                settings,
-                url=url,
-                job=job,
-                out=out,
-                resume=resume,
-                on_warm_start=lambda done, total: progress.update(
-                    warm, completed=done, total=total, visible=done < total
-                ),
-                on_step=on_step,
-            )
-        except (CheckpointError, ValueError) as error:
-            raise UsageError(str(error)) from error
-    if as_json:
-        print(json.dumps(dataclasses.asdict(result)))
-    else:
-        console = Console(soft_wrap=True)
-        console.print(f"{result.steps} steps done, in {out}")
-        console.print(f"reward sampled in BF16: {result.reward_eval_bf16}")
-        console.print(f"reward sampled in {result.sampler_format}: {result.reward_eval_sampler}")
+        return execute(
+            settings,
+            url=url,
+            job=job,
+            out=out,
+            resume=resume,
+            on_warm_start=lambda done, total: progress.update(warm, completed=done, total=total, visible=done < total),
+            on_step=on_step,
+        )

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.api.demo.outcome import RunOutcome
-from trimtab.trainer.scenarios import SCENARIOS
+from trimtab.trainer.scenarios import SCENARIOS, Scenario
 
 SUMMARY_SCHEMA = 1
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -48,44 +47,42 @@ def write_summary(path: Path, runs: Runs) -> dict[str, Any]:
 
 
 def report(runs: Runs) -> RenderableType:
-    """Table and picture of every scenario."""
-    parts: list[RenderableType] = []
-    for name, group in groupby(sorted(runs, key=lambda run: _order(run.scenario)), key=lambda run: run.scenario):
-        members = list(group)
-        scenario, first = SCENARIOS[name], [run for run in members if run.seed == members[0].seed]
+    """One table of all runs; then, scenario by scenario, the first seed's rewards and what was seen and done."""
+    scenarios = [(SCENARIOS[name], [run for run in runs if run.scenario == name]) for name in SCENARIOS]
+    scenarios = [(scenario, members) for scenario, members in scenarios if members]
+    parts: list[RenderableType] = [_table(scenarios)]
+    for scenario, members in scenarios:
+        first = [run for run in members if run.seed == members[0].seed]
         parts += [
             Text(),
-            Text(f"{scenario.title} ({scenario.note})", style="bold"),
-            _table(members),
-            Text("\nreward, step by step (first seed; a: first alert, A: first action)", style="dim"),
+            Text(f"{scenario.title}: {scenario.note}", style="bold"),
+            Text("reward, step by step (a: first alert, A: first action)", style="dim"),
             *(_line(run) for run in first),
-            Text("\nwhat was seen and done (first seed)", style="dim"),
+            Text("what was seen and done", style="dim"),
             *(line for run in first for line in _told(run)),
         ]
     return Group(*parts)
 
 
-def _order(scenario: str) -> int:
-    return list(SCENARIOS).index(scenario)
-
-
-def _table(runs: Runs) -> Table:
+def _table(scenarios: Sequence[tuple[Scenario, Runs]]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("run", no_wrap=True)
     for heading in HEADINGS:
         table.add_column(heading, justify="right")
-    for members in _by_name(runs):
-        table.add_row(
-            members[0].title,
-            _spread(members, lambda run: run.reward_final, "{:.2f}"),
-            _spread(members, lambda run: run.reward_eval_bf16, "{:.2f}"),
-            _spread(members, lambda run: run.entropy_final, "{:.2f}"),
-            _spread(members, lambda run: run.garbage_final, "{:.2f}"),
-            _spread(members, lambda run: run.mismatch_final, "{:.2f}"),
-            _range(members, lambda run: run.first_alert_step),
-            _range(members, lambda run: run.first_action_step),
-            _range(members, lambda run: run.steps_to_recover),
-        )
+    for scenario, runs in scenarios:
+        table.add_row(Text(scenario.name, style="bold"))
+        for members in _by_name(runs):
+            table.add_row(
+                members[0].title,
+                _spread(members, lambda run: run.reward_final, "{:.2f}"),
+                _spread(members, lambda run: run.reward_eval_bf16, "{:.2f}"),
+                _spread(members, lambda run: run.entropy_final, "{:.2f}"),
+                _spread(members, lambda run: run.garbage_final, "{:.2f}"),
+                _spread(members, lambda run: run.mismatch_final, "{:.2f}"),
+                _range(members, lambda run: run.first_alert_step),
+                _range(members, lambda run: run.first_action_step),
+                _range(members, lambda run: run.steps_to_recover),
+            )
     return table
 
 

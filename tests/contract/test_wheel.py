@@ -49,7 +49,9 @@ def test_wheel_holds_every_module(root: Path, sources: tuple[Path, ...], site: P
         assert (site / name).is_file(), f"{inside} is not in the wheel"
 
 
-@pytest.mark.parametrize("name", ["py.typed", "trainer/quant/kernels.c", "storage/migrations/script.py.mako"])
+@pytest.mark.parametrize(
+    "name", ["py.typed", "hooks/measure.c", "trainer/quant/kernels.c", "storage/migrations/script.py.mako"]
+)
 def test_wheel_holds_data(site: Path, name: str) -> None:
     assert (site / "trimtab" / name).is_file()
 
