@@ -135,7 +135,8 @@ def _judged(config: AgentConfig, state: RunState, reading: Reading) -> tuple[Run
     memory, verdicts, events = {}, {}, []
     for name in DETECTORS:
         settings = getattr(config.detectors, name)
-        memory[name], verdicts[name] = getattr(state.detectors, name).update(settings, reading)
+        memory[name], finding = getattr(state.detectors, name).update(settings, reading)
+        verdicts[name] = finding.signed(name)
         events += _verdict_events(state, state.verdicts.get(name), verdicts[name])
     incidents, more = advanced(
         state.incidents,

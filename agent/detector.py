@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import Any, ClassVar, Protocol, Self
 
 from trimtab.agent.reading import Reading
-from trimtab.agent.state import Verdict
+from trimtab.agent.state import Finding
+
+
+class Role(Enum):
+    """What an incident of a detector means to the others, and to the policy."""
+
+    INPUT = auto()
+    """The inputs are broken. While it is firing and CRITICAL no other kind opens an incident, and nothing is
+    remedied."""
+    SIGNATURE = auto()
+    """The signature of low-precision mismatch, which the remedies are for; the policy answers the first in order."""
+    HARM = auto()
+    """What a failure does to the run. It asks for no remedy by itself, and shows whether the one in effect helps."""
 
 
 class Detector(Protocol):
@@ -15,9 +28,10 @@ class Detector(Protocol):
     another detector, or anything that is not in the reading.
     """
 
+    ROLE: ClassVar[Role]
     SIGNALS: ClassVar[tuple[str, ...]]
     """Signals whose baselines are frozen while an incident of this detector is open."""
 
-    def update(self, settings: Any, reading: Reading) -> tuple[Self, Verdict]:
-        """The detector after the step, and its verdict, which names it by its key in `DETECTORS`."""
+    def update(self, settings: Any, reading: Reading) -> tuple[Self, Finding]:
+        """The detector after the step, and what it makes of the step."""
         ...

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from math import isfinite
 
 from trimtab.agent.config import AgentConfig
-from trimtab.agent.incidents import firing
+from trimtab.agent.incidents import broken
 from trimtab.agent.reading import Reading
 from trimtab.agent.run_state import RunState
-from trimtab.agent.state import State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +26,7 @@ class Fault:
 
 def fault(config: AgentConfig, state: RunState, reading: Reading) -> Fault | None:
     """The fault that stands in the way of every remedy, or None."""
-    broken = [found for found in firing(state.incidents, "nonfinite", "tokens") if found.severity is State.CRITICAL]
-    for incident in broken:
+    for incident in broken(state.incidents):
         return Fault(kind=incident.detector, reason=f"no remedy on broken inputs: {incident.message}")
     offset, limit = reading.value("mismatch_mean"), config.detectors.mismatch.offset_limit
     if offset is not None and abs(offset) > limit:

@@ -5,8 +5,8 @@
 - `keep_firing_for`: a firing incident resolves after that many steps judged OK. A step that could not be judged
   (non-finite, too few tokens, not observed) neither alarms nor counts. Without such a hold a control flapped 11 times
   in 80 steps, with it 5 times.
-- Inhibition: while a cause is firing, its consequences open no incident of their own. NaN log-probs explain a reward
-  of 0.
+- Inhibition: while broken inputs are firing and CRITICAL, nothing else opens an incident of its own. NaN log-probs
+  explain a reward of 0.
 - A fingerprint is job and detector, so a condition that comes back is the same incident, counted in `occurrences`.
 """
 
@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from trimtab.agent.checks import require
+from trimtab.agent.detector import Role
+from trimtab.agent.detectors import DETECTORS
 from trimtab.agent.state import Event, EventKind, Incident, Phase, State, Verdict
 
 
@@ -33,13 +35,6 @@ class IncidentSettings:
         require(self.keep_firing_for >= 1, "incidents.keep_firing_for", self.keep_firing_for, "at least 1")
 
 
-INHIBITS: dict[str, frozenset[str]] = {
-    "nonfinite": frozenset({"mismatch", "asymmetry", "entropy", "garbage", "reward"}),
-    "tokens": frozenset({"mismatch", "asymmetry", "entropy", "garbage", "reward"}),
-}
-"""Cause -> consequences, by detector. A cause inhibits while its incident is firing and CRITICAL."""
-
-
 def fingerprint(job: str, detector: str) -> str:
     """The identity of an incident: stable over the run, free of values and steps."""
     return f"{job}/{detector}"
@@ -50,10 +45,20 @@ def is_open(incident: Incident | None) -> bool:
     return incident is not None and incident.phase is not Phase.RESOLVED
 
 
-def firing(incidents: Mapping[str, Incident], *detectors: str) -> list[Incident]:
-    """The firing incidents of these detectors, in their order."""
+def played_by(role: Role) -> tuple[str, ...]:
+    """The detectors that play a role, in the order of `DETECTORS`."""
+    return tuple(name for name, detector in DETECTORS.items() if detector.ROLE is role)
+
+
+def firing(incidents: Mapping[str, Incident], role: Role) -> list[Incident]:
+    """The firing incidents of the detectors that play a role, in the order of `DETECTORS`."""
     found = {incident.detector: incident for incident in incidents.values() if incident.phase is Phase.FIRING}
-    return [found[name] for name in detectors if name in found]
+    return [found[name] for name in played_by(role) if name in found]
+
+
+def broken(incidents: Mapping[str, Incident]) -> list[Incident]:
+    """The incidents that say that the inputs are broken."""
+    return [incident for incident in firing(incidents, Role.INPUT) if incident.severity is State.CRITICAL]
 
 
 def advanced(
@@ -68,11 +73,12 @@ def advanced(
     """Incidents by fingerprint after one step's verdicts (by detector), and what changed."""
     now = dict(incidents)
     events: list[Event] = []
-    causes_first = sorted(verdicts, key=lambda name: name not in INHIBITS)
-    for name in causes_first:
+    inputs = played_by(Role.INPUT)
+    for name in sorted(verdicts, key=lambda name: name not in inputs):
         key = fingerprint(job, name)
         before = now.get(key)
-        if verdicts[name].state.alarming and _inhibited(name, now) and not is_open(before):
+        inhibited = name not in inputs and broken(now)
+        if verdicts[name].state.alarming and inhibited and not is_open(before):
             continue
         after = _next(before, verdicts[name], settings, key, step)
         if after is None:
@@ -84,15 +90,6 @@ def advanced(
         if after.phase is not phase_before and not forgotten:
             events.append(_event(after, attempt, step))
     return now, tuple(events)
-
-
-def _inhibited(detector: str, incidents: Mapping[str, Incident]) -> bool:
-    return any(
-        cause.phase is Phase.FIRING
-        and cause.severity is State.CRITICAL
-        and detector in INHIBITS.get(cause.detector, frozenset())
-        for cause in incidents.values()
-    )
 
 
 def _next(

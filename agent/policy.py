@@ -1,8 +1,8 @@
 """From incidents to remedies: which, when, and when not.
 
-Low precision shows as `mismatch` or `asymmetry`. Its ladder is tried from the bottom; each remedy is verified before
-the next, and taken back, newest first, only when the cause itself (the spread of the mismatch) has been gone for
-long: centering leaves the mismatch where it is, so an alarm that ended proves the remedy, not the absence of the
+Low precision shows in the detectors of role SIGNATURE. Its ladder is tried from the bottom; each remedy is verified
+before the next, and taken back, newest first, only when the cause itself (the spread of the mismatch) has been gone
+for long: centering leaves the mismatch where it is, so an alarm that ended proves the remedy, not the absence of the
 cause.
 
 An action needs all of: a fault-free diagnosis (`trimtab.agent.diagnosis`), an incident that is firing and alarms now,
@@ -17,8 +17,9 @@ from dataclasses import replace
 
 from trimtab.agent.changes import AGENT, BUDGET_STEPS, changed, enacted, event, without
 from trimtab.agent.config import AgentConfig
+from trimtab.agent.detector import Role
 from trimtab.agent.diagnosis import fault
-from trimtab.agent.incidents import fingerprint, firing, is_open
+from trimtab.agent.incidents import fingerprint, firing, is_open, played_by
 from trimtab.agent.reading import Reading
 from trimtab.agent.remedies import REMEDIES
 from trimtab.agent.remedy import Refusal
@@ -26,8 +27,6 @@ from trimtab.agent.run_state import Reported, RunState
 from trimtab.agent.state import Event, EventKind, Incident, Mode, Proposal
 from trimtab.hooks.controls import ControlValue
 
-LOW_PRECISION = ("mismatch", "asymmetry")
-"""Detectors whose incidents are the signature of low-precision mismatch."""
 LADDER = ("score_centering", "recomputed_ratio", "calibrated_clipping")
 """Remedies for it, first choice first; a remedy that is already in effect is passed over."""
 
@@ -43,7 +42,7 @@ def decided(config: AgentConfig, state: RunState, reading: Reading) -> Decision:
     if state.mode is Mode.OBSERVE:
         return state, events
     state, more = _revised(state)
-    incident = next((open_ for open_ in firing(state.incidents, *LOW_PRECISION) if open_.alarms), None)
+    incident = next((open_ for open_ in firing(state.incidents, Role.SIGNATURE) if open_.alarms), None)
     if incident is not None:
         state, last = _tightened(config, state, reading, reported, incident)
     else:
@@ -83,7 +82,7 @@ def _revised(state: RunState) -> Decision:
         if proposal.remedy not in held and not is_open(state.incidents.get(proposal.incident)):
             state, more = without(state, proposal, "its incident ended")
             events += more
-    if not any(is_open(state.incidents.get(fingerprint(state.job, name))) for name in LOW_PRECISION):
+    if not any(is_open(state.incidents.get(fingerprint(state.job, name))) for name in played_by(Role.SIGNATURE)):
         state = replace(state, ladder=replace(state.ladder, refused={}, blocked=None))
     return state, events
 
@@ -157,7 +156,9 @@ def _relaxed(config: AgentConfig, state: RunState, reading: Reading) -> Decision
         return state, ()
     spread = reading.mean("mismatch_std")
     quiet = spread is not None and spread < config.policy.relax_std
-    quiet = quiet and not any(is_open(state.incidents.get(fingerprint(state.job, name))) for name in LOW_PRECISION)
+    quiet = quiet and not any(
+        is_open(state.incidents.get(fingerprint(state.job, name))) for name in played_by(Role.SIGNATURE)
+    )
     state = replace(state, ladder=replace(ladder, calm=ladder.calm + 1 if quiet else 0))
     if state.ladder.calm < config.policy.relax_after or not quiet or not _may_act(config, state):
         return state, ()

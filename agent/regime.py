@@ -15,20 +15,8 @@ from math import isfinite
 
 from trimtab.agent.baselines import Baseline
 from trimtab.agent.checks import require
+from trimtab.agent.signals import RATIO_SIGNALS
 from trimtab.agent.tracks import Track
-
-RATIO_SIGNALS = (
-    "update_std",
-    "clip_fraction_positive",
-    "clip_fraction_negative",
-    "update_q05_negative",
-    "update_q05_positive",
-    "update_q95_negative",
-    "update_q95_positive",
-    "asymmetry",
-    "asymmetry_mean",
-)
-"""Signals whose baselines hold for one regime."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

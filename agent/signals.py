@@ -205,11 +205,7 @@ def _scalar(name: str, what: str) -> Signal:
     return read
 
 
-SIGNALS: dict[str, Signal] = {
-    "mismatch_std": mismatch_std,
-    "mismatch_mean": mismatch_mean,
-    "mismatch_kl": mismatch_kl,
-    "ess": ess,
+RATIO_SIGNALS: dict[str, Signal] = {
     "update_std": update_std,
     "clip_fraction_positive": clip_fraction_positive,
     "clip_fraction_negative": clip_fraction_negative,
@@ -219,6 +215,14 @@ SIGNALS: dict[str, Signal] = {
     "update_q95_positive": _quantile_signal(Sign.POSITIVE, 0.95),
     "asymmetry": asymmetry,
     "asymmetry_mean": asymmetry_mean,
+}
+"""Signals of the clipped log-ratio, whose baselines hold for one regime; see `trimtab.agent.regime`."""
+
+SIGNALS: dict[str, Signal] = RATIO_SIGNALS | {
+    "mismatch_std": mismatch_std,
+    "mismatch_mean": mismatch_mean,
+    "mismatch_kl": mismatch_kl,
+    "ess": ess,
     "asymmetry_gap": asymmetry_gap,
     "entropy": entropy,
     "entropy_negative": entropy_negative,

@@ -72,10 +72,9 @@ class EventKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """One detector's word on one step."""
+class Finding:
+    """What a detector makes of one step."""
 
-    detector: str
     state: State
     score: float = 0.0
     """How far past its limit: 1 is at the limit."""
@@ -83,6 +82,19 @@ class Verdict:
     """The numbers it judged, and the limits it judged them by."""
     message: str = ""
     """One line for a person: what was seen, against what."""
+
+    def signed(self, detector: str) -> Verdict:
+        """The finding as the word of the detector of that name."""
+        return Verdict(
+            detector=detector, state=self.state, score=self.score, evidence=self.evidence, message=self.message
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict(Finding):
+    """One detector's word on one step."""
+
+    detector: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

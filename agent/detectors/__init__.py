@@ -1,4 +1,4 @@
-"""Every detector, by name. To add one: its file, then its settings and its memory here."""
+"""Every detector, by name. To add one: its file, and one line for its settings and one for its memory here."""
 
 from __future__ import annotations
 

@@ -24,8 +24,9 @@ from typing import ClassVar
 
 from trimtab.agent.checks import require
 from trimtab.agent.cusum import Cusum, CusumSettings
+from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
-from trimtab.agent.state import State, Verdict
+from trimtab.agent.state import Finding, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,7 @@ class AsymmetrySettings:
 class Asymmetry:
     """Remembers the sums of distances to the anchors; forgets them with the regime."""
 
+    ROLE: ClassVar[Role] = Role.SIGNATURE
     SIGNALS: ClassVar[tuple[str, ...]] = (
         "asymmetry",
         "asymmetry_mean",
@@ -66,7 +68,7 @@ class Asymmetry:
     bulk: Cusum = field(default_factory=Cusum)
     """Of the difference of means."""
 
-    def update(self, settings: AsymmetrySettings, reading: Reading) -> tuple[Asymmetry, Verdict]:
+    def update(self, settings: AsymmetrySettings, reading: Reading) -> tuple[Asymmetry, Finding]:
         """See the module."""
         after = Asymmetry(
             tail=_followed(self.tail, "asymmetry", settings, reading),
@@ -86,10 +88,9 @@ def _followed(cusum: Cusum, signal: str, settings: AsymmetrySettings, reading: R
     return cusum if distance is None else cusum.updated(distance, settings.cusum)
 
 
-def _against_twin(gap: float, clip: float, settings: AsymmetrySettings) -> Verdict:
+def _against_twin(gap: float, clip: float, settings: AsymmetrySettings) -> Finding:
     alarm = gap < -settings.gap_limit and clip > settings.clip_limit
-    return Verdict(
-        detector="asymmetry",
+    return Finding(
         state=State.CRITICAL if alarm else State.OK,
         score=max(min(-gap / settings.gap_limit, clip / settings.clip_limit), 0.0),
         evidence={
@@ -103,17 +104,15 @@ def _against_twin(gap: float, clip: float, settings: AsymmetrySettings) -> Verdi
     )
 
 
-def _against_baseline(after: Asymmetry, settings: AsymmetrySettings, reading: Reading) -> Verdict:
+def _against_baseline(after: Asymmetry, settings: AsymmetrySettings, reading: Reading) -> Finding:
     if not reading.is_anchored("asymmetry"):
-        return Verdict(
-            detector="asymmetry",
+        return Finding(
             state=reading.missing("asymmetry"),
             message="no recent BF16 twin, and no baseline of this regime yet",
         )
     fall = max(after.tail.down, after.bulk.down)
     name = "tail" if after.tail.down >= after.bulk.down else "mean"
-    return Verdict(
-        detector="asymmetry",
+    return Finding(
         state=State.WARN if fall > settings.cusum.h else State.OK,
         score=fall / settings.cusum.h,
         evidence={"tail_fall": after.tail.down, "mean_fall": after.bulk.down, "fall_limit": settings.cusum.h},

@@ -23,8 +23,9 @@ from typing import ClassVar
 
 from trimtab.agent.checks import require
 from trimtab.agent.cusum import Cusum, CusumSettings
+from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
-from trimtab.agent.state import State, Verdict
+from trimtab.agent.state import Finding, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,7 @@ class EntropySettings:
 class Entropy:
     """Remembers the sums of distances to the anchor, and the last progress."""
 
+    ROLE: ClassVar[Role] = Role.HARM
     SIGNALS: ClassVar[tuple[str, ...]] = ("entropy", "entropy_negative", "entropy_positive")
 
     cusum: Cusum = field(default_factory=Cusum)
@@ -60,7 +62,7 @@ class Entropy:
     entropy: float | None = None
     """Mean entropy at the last progress, nats."""
 
-    def update(self, settings: EntropySettings, reading: Reading) -> tuple[Entropy, Verdict]:
+    def update(self, settings: EntropySettings, reading: Reading) -> tuple[Entropy, Finding]:
         """See the module."""
         distance = reading.distance("entropy")
         cusum = self.cusum if distance is None else self.cusum.updated(distance, settings.cusum)
@@ -72,17 +74,16 @@ class Entropy:
             after = Entropy(cusum=cusum, reward=self.reward, entropy=self.entropy)
         return after, after._judged(settings, reading)
 
-    def _judged(self, settings: EntropySettings, reading: Reading) -> Verdict:
+    def _judged(self, settings: EntropySettings, reading: Reading) -> Finding:
         mean, reward, peak = reading.mean("entropy"), reading.mean("reward_mean"), reading.peak("reward_mean")
         if mean is None or not isfinite(mean):
             state = reading.missing("entropy") if mean is None else State.INCONCLUSIVE
-            return Verdict(detector="entropy", state=state, message="no window of finite entropies")
+            return Finding(state=state, message="no window of finite entropies")
         up, h = self.cusum.up, settings.cusum.h
         evidence = {"entropy": mean, "rise": up, "rise_limit": h}
         rising = up > h
         if reward is None or peak is None or not isfinite(reward) or self.entropy is None:
-            return Verdict(
-                detector="entropy",
+            return Finding(
                 state=State.INCONCLUSIVE,
                 score=up / h,
                 evidence=evidence,
@@ -92,24 +93,21 @@ class Entropy:
         drop = mean / self.entropy if self.entropy >= settings.floor else 1.0
         evidence |= {"reward_mean": reward, "reward_floor": floor, "entropy_at_progress": self.entropy}
         if rising and reward < floor:
-            return Verdict(
-                detector="entropy",
+            return Finding(
                 state=State.WARN,
                 score=up / h,
                 evidence=evidence,
                 message=f"entropy {mean:.3f} rises ({up:.1f} sd above its anchor), reward is down to {reward:.3f}",
             )
         if drop < settings.drop_limit:
-            return Verdict(
-                detector="entropy",
+            return Finding(
                 state=State.WARN,
                 score=settings.drop_limit / max(drop, 1e-9),
                 evidence=evidence,
                 message=f"entropy {mean:.4f} is {drop:.0%} of {self.entropy:.3f}, when the reward last improved",
             )
         note = ": rising, without harm to the reward" if rising else ""
-        return Verdict(
-            detector="entropy",
+        return Finding(
             state=State.OK,
             score=settings.drop_limit / max(drop, 1e-9),
             evidence=evidence,

@@ -12,8 +12,9 @@ from math import isfinite
 from typing import ClassVar
 
 from trimtab.agent.checks import require
+from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
-from trimtab.agent.state import State, Verdict
+from trimtab.agent.state import Finding, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,16 +32,16 @@ class GarbageSettings:
 class Garbage:
     """Remembers nothing: the window is the signal's own."""
 
+    ROLE: ClassVar[Role] = Role.HARM
     SIGNALS: ClassVar[tuple[str, ...]] = ("garbage_fraction",)
 
-    def update(self, settings: GarbageSettings, reading: Reading) -> tuple[Garbage, Verdict]:
+    def update(self, settings: GarbageSettings, reading: Reading) -> tuple[Garbage, Finding]:
         """See the module."""
         mean = reading.mean("garbage_fraction")
         if mean is None or not isfinite(mean):
             state = State.INCONCLUSIVE if mean is not None else reading.missing("garbage_fraction")
-            return self, Verdict(detector="garbage", state=state, message="no window of finite garbage fractions")
-        return self, Verdict(
-            detector="garbage",
+            return self, Finding(state=state, message="no window of finite garbage fractions")
+        return self, Finding(
             state=State.WARN if mean > settings.limit else State.OK,
             score=mean / settings.limit,
             evidence={"garbage_fraction": mean, "limit": settings.limit},

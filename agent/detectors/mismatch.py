@@ -27,8 +27,9 @@ from math import isfinite
 from typing import ClassVar
 
 from trimtab.agent.checks import require
+from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
-from trimtab.agent.state import State, Verdict
+from trimtab.agent.state import Finding, State
 
 RATIO_STD_FLOOR = 1e-6
 """Spread of the clipped log-ratio below which the ratio is 1 for every token and its clip fraction says nothing."""
@@ -58,6 +59,7 @@ class MismatchSettings:
 class Mismatch:
     """Remembers nothing: the windows are the signals' own."""
 
+    ROLE: ClassVar[Role] = Role.SIGNATURE
     SIGNALS: ClassVar[tuple[str, ...]] = (
         "mismatch_std",
         "mismatch_mean",
@@ -66,16 +68,15 @@ class Mismatch:
         "clip_fraction_positive",
     )
 
-    def update(self, settings: MismatchSettings, reading: Reading) -> tuple[Mismatch, Verdict]:
+    def update(self, settings: MismatchSettings, reading: Reading) -> tuple[Mismatch, Finding]:
         """See the module."""
         return self, _judged(settings, reading)
 
 
-def _judged(settings: MismatchSettings, reading: Reading) -> Verdict:
+def _judged(settings: MismatchSettings, reading: Reading) -> Finding:
     offset = reading.value("mismatch_mean")
     if offset is not None and abs(offset) > settings.offset_limit:
-        return Verdict(
-            detector="mismatch",
+        return Finding(
             state=State.CRITICAL,
             score=abs(offset) / settings.offset_limit,
             evidence={"mismatch_mean": offset, "offset_limit": settings.offset_limit},
@@ -83,15 +84,13 @@ def _judged(settings: MismatchSettings, reading: Reading) -> Verdict:
         )
     std = reading.mean("mismatch_std")
     if std is None:
-        return Verdict(
-            detector="mismatch",
+        return Finding(
             state=reading.missing("mismatch_std"),
             message="no sampler log-probs, or fewer steps than one window",
         )
     spread = reading.mean("update_std")
     if spread is not None and max(spread, std) < RATIO_STD_FLOOR:
-        return Verdict(
-            detector="mismatch",
+        return Finding(
             state=State.INCONCLUSIVE,
             evidence={"mismatch_std": std, "update_std": spread},
             message="every ratio is 1: not informative (on-policy, one pass, one engine)",
@@ -104,8 +103,7 @@ def _judged(settings: MismatchSettings, reading: Reading) -> Verdict:
     if std > settings.std_limit and applied.ratio_reference == "recomputed" and uncorrected:
         return _blind_spot(settings, reading, std)
     if clip is None:
-        return Verdict(
-            detector="mismatch",
+        return Finding(
             state=reading.missing("update_std"),
             evidence={"mismatch_std": std},
             message="too few positive-advantage tokens to see what the clip does",
@@ -113,9 +111,8 @@ def _judged(settings: MismatchSettings, reading: Reading) -> Verdict:
     return _conjunction(settings, State.OK, std, clip)
 
 
-def _conjunction(settings: MismatchSettings, state: State, std: float, clip: float) -> Verdict:
-    return Verdict(
-        detector="mismatch",
+def _conjunction(settings: MismatchSettings, state: State, std: float, clip: float) -> Finding:
+    return Finding(
         state=state,
         score=min(std / settings.std_limit, clip / settings.clip_limit),
         evidence={
@@ -129,19 +126,17 @@ def _conjunction(settings: MismatchSettings, state: State, std: float, clip: flo
     )
 
 
-def _blind_spot(settings: MismatchSettings, reading: Reading, std: float) -> Verdict:
+def _blind_spot(settings: MismatchSettings, reading: Reading, std: float) -> Finding:
     reward, peak = reading.mean("reward_mean"), reading.peak("reward_mean")
     evidence = {"mismatch_std": std, "std_limit": settings.std_limit}
     if reward is None or peak is None or not isfinite(reward):
-        return Verdict(
-            detector="mismatch",
+        return Finding(
             state=State.INCONCLUSIVE,
             evidence=evidence,
             message=f"mismatch std {std:.3f}, to which recomputed ratios are blind, and no reward to show its harm",
         )
     floor = peak - (1 - settings.reward_limit) * abs(peak)
-    return Verdict(
-        detector="mismatch",
+    return Finding(
         state=State.WARN if reward < floor else State.OK,
         score=std / settings.std_limit if reward < floor else 0.0,
         evidence=evidence | {"reward_mean": reward, "reward_floor": floor},

@@ -15,9 +15,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
 from trimtab.agent.signals import DEPENDENCY_ORDER
-from trimtab.agent.state import State, Verdict
+from trimtab.agent.state import Finding, State
 from trimtab.hooks.records import NonFinite, StepSummary
 
 SCALARS = ("loss", "grad_norm")
@@ -32,13 +33,14 @@ class NonFiniteSettings:
 class NonFiniteValues:
     """Remembers nothing."""
 
+    ROLE: ClassVar[Role] = Role.INPUT
     SIGNALS: ClassVar[tuple[str, ...]] = ("nonfinite",)
 
-    def update(self, settings: NonFiniteSettings, reading: Reading) -> tuple[NonFiniteValues, Verdict]:  # noqa: ARG002
+    def update(self, settings: NonFiniteSettings, reading: Reading) -> tuple[NonFiniteValues, Finding]:  # noqa: ARG002
         """See the module."""
         found = _found(reading.summary)
         if not found:
-            return self, Verdict(detector="nonfinite", state=State.OK, message="every value is finite")
+            return self, Finding(state=State.OK, message="every value is finite")
         root = next((name for name in DEPENDENCY_ORDER if name in found), min(found))
         rest = [name for name in found if name != root]
         message = f"{root}: {_kinds(found[root])}"
@@ -47,8 +49,7 @@ class NonFiniteValues:
         if root == "rollout_logprobs" and _nothing_left(reading.summary):
             message += ". The sampler gave no finite log-prob at all: stop it and load its weights again"
         evidence = {f"{name}.{kind}": float(n) for name, counts in found.items() for kind, n in counts.items() if n}
-        return self, Verdict(
-            detector="nonfinite",
+        return self, Finding(
             state=State.WARN if set(found) == {"entropy"} else State.CRITICAL,
             score=float(sum(n for counts in found.values() for n in counts.values())),
             evidence=evidence,

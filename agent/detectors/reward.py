@@ -19,8 +19,9 @@ from typing import ClassVar
 
 from trimtab.agent.checks import require
 from trimtab.agent.cusum import Cusum, CusumSettings
+from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
-from trimtab.agent.state import State, Verdict
+from trimtab.agent.state import Finding, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,49 +43,46 @@ class RewardSettings:
 class Reward:
     """Remembers the sums of distances to the anchor."""
 
+    ROLE: ClassVar[Role] = Role.HARM
     SIGNALS: ClassVar[tuple[str, ...]] = ("reward_mean",)
 
     cusum: Cusum = field(default_factory=Cusum)
 
-    def update(self, settings: RewardSettings, reading: Reading) -> tuple[Reward, Verdict]:
+    def update(self, settings: RewardSettings, reading: Reading) -> tuple[Reward, Finding]:
         """See the module."""
         distance = reading.distance("reward_mean")
         after = self if distance is None else Reward(cusum=self.cusum.updated(distance, settings.cusum))
         return after, _judged(after.cusum.down, settings, reading)
 
 
-def _judged(down: float, settings: RewardSettings, reading: Reading) -> Verdict:
+def _judged(down: float, settings: RewardSettings, reading: Reading) -> Finding:
     mean, peak = reading.mean("reward_mean"), reading.peak("reward_mean")
     if mean is None or peak is None or not isfinite(mean):
         state = reading.missing("reward_mean") if mean is None else State.INCONCLUSIVE
-        return Verdict(detector="reward", state=state, message="no window of finite rewards")
+        return Finding(state=state, message="no window of finite rewards")
     evidence = {"reward_mean": mean, "peak": peak, "decline": down, "decline_limit": settings.cusum.h}
     limit = max((1 - settings.collapse) * abs(peak), settings.margin)
     if peak - mean > limit:
-        return Verdict(
-            detector="reward",
+        return Finding(
             state=State.CRITICAL,
             score=(peak - mean) / limit,
             evidence=evidence,
             message=f"reward {mean:.3f} has fallen below {settings.collapse:.0%} of its peak {peak:.3f}",
         )
     if down > settings.cusum.h:
-        return Verdict(
-            detector="reward",
+        return Finding(
             state=State.WARN,
             score=down / settings.cusum.h,
             evidence=evidence,
             message=f"reward {mean:.3f} declines: {down:.1f} sd summed below its anchor (limit {settings.cusum.h:g})",
         )
     if reading.value("zero_variance_fraction") == 1.0:
-        return Verdict(
-            detector="reward",
+        return Finding(
             state=State.INCONCLUSIVE,
             evidence=evidence,
             message="every group has one reward for all its responses: no signal to learn from, whatever the mean",
         )
-    return Verdict(
-        detector="reward",
+    return Finding(
         state=State.OK,
         score=max((peak - mean) / limit, down / settings.cusum.h) if limit else 0.0,
         evidence=evidence,

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trimtab.agent.checks import require
+from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
-from trimtab.agent.state import State, Verdict
+from trimtab.agent.state import Finding, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,18 +31,18 @@ class TokensSettings:
 class Tokens:
     """Counts empty steps."""
 
+    ROLE: ClassVar[Role] = Role.INPUT
     SIGNALS: ClassVar[tuple[str, ...]] = ("tokens",)
 
     empty: int = 0
     """Steps in a row without a token."""
 
-    def update(self, settings: TokensSettings, reading: Reading) -> tuple[Tokens, Verdict]:
+    def update(self, settings: TokensSettings, reading: Reading) -> tuple[Tokens, Finding]:
         """See the module."""
         if reading.summary.tokens:
-            return Tokens(), Verdict(detector="tokens", state=State.OK, message=f"{reading.summary.tokens} tokens")
+            return Tokens(), Finding(state=State.OK, message=f"{reading.summary.tokens} tokens")
         empty = self.empty + 1
-        return Tokens(empty=empty), Verdict(
-            detector="tokens",
+        return Tokens(empty=empty), Finding(
             state=State.CRITICAL if empty >= settings.empty_steps else State.INCONCLUSIVE,
             score=empty / settings.empty_steps,
             evidence={"empty_steps": float(empty)},

@@ -2,8 +2,9 @@
 
 import pytest
 
+from trimtab.agent.detector import Role
 from trimtab.agent.detectors import DETECTORS
-from trimtab.agent.incidents import INHIBITS, IncidentSettings, advanced, fingerprint
+from trimtab.agent.incidents import IncidentSettings, advanced, fingerprint
 from trimtab.agent.state import Incident, Phase, State, Verdict
 
 SETTINGS = IncidentSettings(for_steps=1, keep_firing_for=3)
@@ -90,10 +91,12 @@ def test_a_warning_inhibits_nothing() -> None:
     assert (2, "reward", "firing") in rows
 
 
-def test_inhibition_names_detectors_that_exist_and_no_cause_inhibits_itself() -> None:
-    for cause, consequences in INHIBITS.items():
-        assert cause in DETECTORS
-        assert consequences <= set(DETECTORS) - {cause}
+@pytest.mark.parametrize("name", DETECTORS)
+def test_broken_inputs_inhibit_every_detector_of_another_role(name: str) -> None:
+    for cause in {"nonfinite", "tokens"} - {name}:
+        history, _ = played(**{cause: "cc", name: "cc"})
+        opened = f"j/{name}" in history[-1]
+        assert opened == (DETECTORS[name].ROLE is Role.INPUT)
 
 
 def test_the_resolution_says_what_it_rests_on() -> None:
