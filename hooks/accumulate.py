@@ -1,8 +1,9 @@
 """Sum up the tensors of a step, micro-batch by micro-batch, without keeping them.
 
 `measure` is the reference, in numpy. Arrays and CPU tensors go to its compiled form, `trimtab.hooks.native`, as soon
-as there is one; tensors on a device go to `trimtab.hooks.accumulate_torch`, which never waits for the device. All
-three give the same vector.
+as there is one; tensors on a CUDA device go to `trimtab.hooks.accumulate_torch`, which never waits for the device. All
+three give the same vector. Tensors on any other device are copied to the host first, which waits for that device:
+not all of them have float64, pinned memory and events.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.hooks.controls import RatioReference
-from trimtab.hooks.layout import SIZE, SKETCHES, TENSORS, log_ratios, parts
+from trimtab.hooks.layout import LIMITS, SIZE, SKETCHES, TENSORS, log_ratios, parts
 from trimtab.hooks.native import LOADER, NativeSums
 from trimtab.hooks.planes import Planes, is_torch, planes
 from trimtab.hooks.records import TokenBatch
@@ -57,7 +58,7 @@ class Accumulator:
         Raises:
             ValueError: a tensor has the wrong shape; the message names it.
         """
-        if is_torch(batch.train_logprobs) and batch.train_logprobs.device.type != "cpu":
+        if is_torch(batch.train_logprobs) and batch.train_logprobs.device.type == "cuda":
             if self._device is None:
                 from trimtab.hooks.accumulate_torch import DeviceSums
 
@@ -93,22 +94,23 @@ def measure(batch: TokenBatch, ready: Planes, reference: RatioReference) -> NDAr
     by_sequence = ready.values["advantages"]
     advantages = by_sequence if by_sequence.shape == live.shape else np.broadcast_to(by_sequence[:, None], live.shape)
     values = ready.values | {"advantages": advantages}
-    finite = {name: np.isfinite(value) for name, value in values.items()}
+    usable = {name: np.isfinite(value) & (value <= LIMITS[name]) for name, value in values.items()}
     for name, value in values.items():
         part.nonfinite[TENSORS.index(name)] += (
             (np.isnan(value) & live).sum(),
             ((value == np.inf) & live).sum(),
             ((value == -np.inf) & live).sum(),
-            (~finite[name] & ~live).sum(),
+            (~np.isfinite(value) & ~live).sum(),
+            (np.isfinite(value) & ~usable[name] & live).sum(),
         )
-    counted = live & finite["advantages"]
+    counted = live & usable["advantages"]
     signs = [counted & (advantages < 0), counted & (advantages == 0), counted & (advantages > 0)]
     for sketch, (numerator, denominator) in log_ratios(batch, reference).items():
         i = SKETCHES.index(sketch)
         part.observed[i] += 1
-        usable = finite[numerator] & finite[denominator]
+        both = usable[numerator] & usable[denominator]
         for s, sign in enumerate(signs):
-            log_ratio = values[numerator][sign & usable] - values[denominator][sign & usable]
+            log_ratio = values[numerator][sign & both] - values[denominator][sign & both]
             part.counts[i, s] += np.bincount(cell_of(log_ratio), minlength=CELLS)
             x = np.clip(log_ratio.astype(np.float64), -MAX_LOG_RATIO, MAX_LOG_RATIO)
             k = np.expm1(x) - x
@@ -116,7 +118,7 @@ def measure(batch: TokenBatch, ready: Planes, reference: RatioReference) -> NDAr
     for s, sign in enumerate(signs):
         entropy = np.zeros(0)
         if "entropy" in values:
-            entropy = values["entropy"][sign & finite["entropy"]].astype(np.float64)
+            entropy = values["entropy"][sign & usable["entropy"]].astype(np.float64)
         size = np.abs(advantages[sign]).sum(dtype=np.float64)
         part.totals[s] += (sign.sum(), size, entropy.size, entropy.sum(), entropy @ entropy)
     return vector

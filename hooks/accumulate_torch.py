@@ -1,6 +1,6 @@
-"""The same sums as `trimtab.hooks.accumulate.measure`, on the device where the tensors are, without waiting for it.
+"""The same sums as `trimtab.hooks.accumulate.measure`, on the CUDA device of the tensors, without waiting for it.
 
-No value is read back before the step's vector, so there is no branch on data: what is not finite is set to 0 and counts
+No value is read back before the step's vector, so there is no branch on data: what is not usable is set to 0 and counts
 by a weight of 0.
 """
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from trimtab.hooks.accumulate import Drained
 from trimtab.hooks.controls import RatioReference
-from trimtab.hooks.layout import SIZE, SKETCHES, TENSORS, log_ratios, parts
+from trimtab.hooks.layout import LIMITS, SIZE, SKETCHES, TENSORS, log_ratios, parts
 from trimtab.hooks.records import TokenBatch
 from trimtab.hooks.sketch import CELL_SHIFT, CELLS, MAX_EXPONENT, MAX_LOG_RATIO
 
@@ -27,10 +27,10 @@ class DeviceSums:
 
     @torch.no_grad()
     def add(self, batch: TokenBatch, reference: RatioReference) -> None:
-        """Add one batch; all its tensors are brought to the device of `train_logprobs`."""
-        device = batch.train_logprobs.device
+        """Add one batch; all its tensors are brought to the device of the first batch's `train_logprobs`."""
         if self._vector is None:
-            self._vector = torch.zeros(SIZE, dtype=torch.float64, device=device)
+            self._vector = torch.zeros(SIZE, dtype=torch.float64, device=batch.train_logprobs.device)
+        device = self._vector.device
         part = parts(self._vector)
         live = torch.as_tensor(batch.loss_mask, device=device).detach() != 0
         raw = {
@@ -38,21 +38,22 @@ class DeviceSums:
             for name in TENSORS
             if getattr(batch, name) is not None
         }
-        finite, values = {}, {}
+        usable, values = {}, {}
         for name, value in raw.items():
-            ok = torch.isfinite(value)
-            finite[name] = ok
+            finite = torch.isfinite(value)
+            ok = usable[name] = finite & (value <= LIMITS[name])
             values[name] = torch.where(ok, value, 0.0)
-            kinds = [value.isnan() & live, (value == torch.inf) & live, (value == -torch.inf) & live, ~ok & ~live]
+            infinite = ((value == torch.inf) & live, (value == -torch.inf) & live)
+            kinds = (value.isnan() & live, *infinite, ~finite & ~live, finite & ~ok & live)
             part.nonfinite[TENSORS.index(name)] += torch.stack([kind.sum() for kind in kinds])
         advantages = values["advantages"]
-        counted = live & finite["advantages"]
+        counted = live & usable["advantages"]
         signs = torch.stack([advantages < 0, advantages == 0, advantages > 0]).flatten(1).double()
         base = (advantages.sign().to(torch.int64) + 1) * CELLS
         for sketch, (numerator, denominator) in log_ratios(batch, reference).items():
             i = SKETCHES.index(sketch)
-            usable = counted & finite[numerator] & finite[denominator]
-            log_ratio = torch.where(usable, values[numerator] - values[denominator], 0.0)
+            both = counted & usable[numerator] & usable[denominator]
+            log_ratio = torch.where(both, values[numerator] - values[denominator], 0.0)
             half = log_ratio.clamp(-(2.0**MAX_EXPONENT), 2.0**MAX_EXPONENT).half()
             cell = (half.view(torch.int16) >> CELL_SHIFT).to(torch.int64) + CELLS // 2 + base
             part.counts[i].view(-1).scatter_add_(
@@ -60,12 +61,12 @@ class DeviceSums:
             )
             x = log_ratio.double().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
             k = torch.expm1(x) - x
-            rows = torch.stack([usable.double(), x, x * x, k, x * k, k * k]).flatten(1)
+            rows = torch.stack([both.double(), x, x * x, k, x * k, k * k]).flatten(1)
             part.sums[i] += signs @ rows.T
         n = counted.double()
         entropy_n, entropy = torch.zeros_like(n), torch.zeros_like(n)
         if "entropy" in values:
-            entropy_n = (counted & finite["entropy"]).double()
+            entropy_n = (counted & usable["entropy"]).double()
             entropy = values["entropy"].double() * entropy_n
         rows = torch.stack([n, advantages.double().abs() * n, entropy_n, entropy, entropy * entropy]).flatten(1)
         part.totals[:] += signs @ rows.T
@@ -83,7 +84,7 @@ class DeviceSums:
         pinned = torch.empty(SIZE, dtype=torch.float64, pin_memory=True)
         pinned.copy_(vector, non_blocking=True)
         copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        copied.record()
+        copied.record(torch.cuda.current_stream(vector.device))  # the copy's: another device may be the current one
         vector.zero_()
 
         def read() -> NDArray[np.float64]:

@@ -3,11 +3,11 @@
     counts    [sketch, sign, cell]    tokens by cell of the log-ratio (see `cell_of` in `trimtab.hooks.sketch`)
     sums      [sketch, sign, 6]       n, x, x^2, k, x k, k^2 summed over the n tokens seen, where k = e^x - 1 - x
     totals    [sign, 5]               the fields of `SignTotals`
-    nonfinite [tensor, 4]             the fields of `NonFinite`
+    nonfinite [tensor, 5]             the fields of `NonFinite`
     observed  [sketch]                number of batches that carried the sketch's tensors
 
 Everything is a count or a sum, so adding two vectors merges what they saw, and one all-reduce merges a job. A token
-that does not count (masked, or not finite) is counted as a log-ratio of 0, since a device then needs no selection;
+that does not count (masked, or not usable) is counted as a log-ratio of 0, since a device then needs no selection;
 `measured` takes these out again: they are the tokens in `counts` beyond those in `sums`.
 """
 
@@ -22,22 +22,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.hooks.controls import RatioReference
-from trimtab.hooks.records import NonFinite, SignTotals, StepSummary, TokenBatch
+from trimtab.hooks.records import MAX_LOGPROB, NonFinite, SignTotals, StepSummary, TokenBatch
 from trimtab.hooks.sketch import BINS, CELLS, SUMS, ZERO_BIN, Sign, SignSketch, Sketch, bins_of_cells
 
 Array = NDArray[np.float64]
 
 SKETCHES = ("update", "mismatch", "shadow")
-TENSORS = (
-    "train_logprobs",
-    "old_logprobs",
-    "rollout_logprobs",
-    "shadow_train_logprobs",
-    "shadow_old_logprobs",
-    "entropy",
-    "advantages",
-)
-"""The tensors whose non-finite values are counted, in order."""
+LOGPROBS = ("train_logprobs", "old_logprobs", "rollout_logprobs", "shadow_train_logprobs", "shadow_old_logprobs")
+TENSORS = (*LOGPROBS, "entropy", "advantages")
+"""The tensors whose unusable values are counted, in order."""
+LIMITS: dict[str, float] = dict.fromkeys(TENSORS, math.inf) | dict.fromkeys(LOGPROBS, MAX_LOGPROB)
+"""Largest value of each tensor that can be used; no infinity can."""
 SIGNS = len(Sign)
 _MOMENTS = 6
 _TOTALS = len(fields(SignTotals))
@@ -121,7 +116,7 @@ def log_ratios(batch: TokenBatch, reference: RatioReference) -> Pairs:
     `update` is the ratio of the loss: its denominator is the one that `reference` names, or the other where only that
     was given.
     """
-    return _pairs(reference, tuple(name for name in TENSORS[:5] if getattr(batch, name) is not None))
+    return _pairs(reference, tuple(name for name in LOGPROBS if getattr(batch, name) is not None))
 
 
 @cache

@@ -2,11 +2,12 @@
 
    Tokens are taken in blocks that stay in the first cache. Everything is summed in double; the compiler may reorder
    the sums. */
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-enum { TENSORS = 7, SKETCHES = 3, SIGNS = 3, CELLS = 2048, MOMENTS = 6, TOTALS = 5, KINDS = 4 };
+enum { TENSORS = 7, SKETCHES = 3, SIGNS = 3, CELLS = 2048, MOMENTS = 6, TOTALS = 5, KINDS = 5 };
 enum { ENTROPY = 5, ADVANTAGES = 6, BLOCK = 512, DEAD = SIGNS };
 
 typedef struct {
@@ -28,6 +29,11 @@ static inline uint32_t bits_of(float x) {
 }
 
 static inline int finite(float x) { return (bits_of(x) & 0x7f800000u) != 0x7f800000u; }
+
+/* Largest value of a tensor that can be used: log-probs above 1e-6 are none. */
+static inline float limit_of(int tensor) { return tensor < ENTROPY ? 1e-6f : FLT_MAX; }
+
+static inline int usable(float x, float limit) { return (x >= -FLT_MAX) & (x <= limit); }
 
 /* e^x - 1 - x for |x| <= 20: a Taylor series on what is left of x after a power of two. There is no cancellation where
    |x| < 0.34, so the result is right to a few units in the last place there, and to 1e-6 of itself elsewhere. */
@@ -60,17 +66,19 @@ static void read_mask(const void *mask, long bytes, long start, long n, uint8_t 
     for (long i = 0; i < n; i++) live[i] = (((const uint64_t *)mask)[start + i] << 1) != 0;
 }
 
-static int all_finite(const float *x, long n) {
+static int all_usable(const float *x, float limit, long n) {
   int bad = 0;
-  for (long i = 0; i < n; i++) bad |= !finite(x[i]);
+  for (long i = 0; i < n; i++) bad |= !usable(x[i], limit);
   return !bad;
 }
 
-static void count_nonfinite(const float *x, const uint8_t *live, long n, double *kinds) {
+static void count_unusable(const float *x, float limit, const uint8_t *live, long n, double *kinds) {
   for (long i = 0; i < n; i++) {
-    if (finite(x[i])) continue;
+    if (usable(x[i], limit)) continue;
     if (!live[i])
-      kinds[3]++;
+      kinds[3] += !finite(x[i]);
+    else if (finite(x[i]))
+      kinds[4]++;
     else if (isnan(x[i]))
       kinds[0]++;
     else
@@ -107,9 +115,9 @@ static Signs signs_of(const uint8_t *sign, long n) {
   return signs;
 }
 
-/* The signs of tokens whose values are finite. */
-static Signs finite_signs(const float *a, const float *b, Signs signs, long n, uint8_t *memory) {
-  for (long i = 0; i < n; i++) memory[i] = finite(a[i]) && finite(b[i]) ? signs.sign[i] : DEAD;
+/* The signs of tokens whose values are usable. */
+static Signs usable_signs(const float *a, const float *b, float limit, Signs signs, long n, uint8_t *memory) {
+  for (long i = 0; i < n; i++) memory[i] = usable(a[i], limit) & usable(b[i], limit) ? signs.sign[i] : DEAD;
   return signs_of(memory, n);
 }
 
@@ -192,8 +200,8 @@ void trimtab_measure(long tokens, const float *const *tensors, long repeat, cons
     }
     for (int t = 0; t < TENSORS; t++) {
       const float *values = t == ADVANTAGES ? advantage : tensors[t] ? tensors[t] + start : 0;
-      clean[t] = !values || all_finite(values, n);
-      if (!clean[t]) count_nonfinite(values, live, n, out->nonfinite[t]);
+      clean[t] = !values || all_usable(values, limit_of(t), n);
+      if (!clean[t]) count_unusable(values, limit_of(t), live, n, out->nonfinite[t]);
     }
     for (long i = 0; i < n; i++) {
       float a = advantage[i];
@@ -204,13 +212,13 @@ void trimtab_measure(long tokens, const float *const *tensors, long repeat, cons
       if (pairs[p][0] < 0) continue;
       const float *top = tensors[pairs[p][0]] + start, *bottom = tensors[pairs[p][1]] + start;
       int all = clean[pairs[p][0]] && clean[pairs[p][1]];
-      Signs usable = all ? signs : finite_signs(top, bottom, signs, n, memory);
+      Signs usable = all ? signs : usable_signs(top, bottom, limit_of(pairs[p][0]), signs, n, memory);
       for (long i = 0; i < n; i++) x[i] = top[i] - bottom[i];
       count_cells(x, usable.sign, n, tables[p]);
       add_moments(x, usable, n, out->sums[p]);
     }
     const float *entropy = tensors[ENTROPY] ? tensors[ENTROPY] + start : 0;
-    Signs seen = clean[ENTROPY] ? signs : finite_signs(entropy, entropy, signs, n, memory);
+    Signs seen = clean[ENTROPY] ? signs : usable_signs(entropy, entropy, limit_of(ENTROPY), signs, n, memory);
     add_totals(advantage, signs, entropy, seen, n, out->totals);
   }
   for (int p = 0; p < SKETCHES; p++) {

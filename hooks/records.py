@@ -14,6 +14,8 @@ from trimtab.hooks.controls import Capabilities, ClipBounds, Controls, ControlVa
 from trimtab.hooks.sketch import Sketch
 
 SCHEMA_VERSION = 1
+MAX_LOGPROB = 1e-6
+"""A log-prob above it, in float32, is no log-prob: forks put 1 where the sampler gave none. Below is rounding."""
 MAX_JOB_LENGTH = 128
 _JOB_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
@@ -27,7 +29,8 @@ class TokenBatch:
     """The tensors that one loss call used, as torch tensors or numpy arrays of shape [B, T] unless said otherwise.
 
     Log-probs are natural logarithms at the sampling temperature. Only tokens with `loss_mask` != 0 are looked at, so
-    anything may stand in the padding.
+    anything may stand in the padding. Under the mask a value that is not finite, or a log-prob above `MAX_LOGPROB`,
+    leaves out its own token wherever it is needed and is counted; tokens are matched by index, so nothing shifts.
     """
 
     train_logprobs: Any
@@ -73,12 +76,15 @@ class SignTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NonFinite:
-    """Values of one tensor that are not finite, by kind; the first three under the loss mask, `masked` outside it."""
+    """Values of one tensor that cannot be used, by kind; all but `masked` under the loss mask."""
 
     nan: int = 0
     posinf: int = 0
     neginf: int = 0
     masked: int = 0
+    """Not finite, outside the loss mask."""
+    invalid: int = 0
+    """Finite, but not the logarithm of a probability: above `MAX_LOGPROB`."""
 
     @property
     def live(self) -> int:

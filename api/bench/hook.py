@@ -60,9 +60,9 @@ def _batch() -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     old = -torch.empty(SHAPE).exponential_(1.5, generator=generator)
     return {
-        "train_logprobs": old + 0.03 * torch.randn(SHAPE, generator=generator),
+        "train_logprobs": (old + 0.03 * torch.randn(SHAPE, generator=generator)).clamp_(max=0),
         "old_logprobs": old,
-        "rollout_logprobs": old + 0.05 * torch.randn(SHAPE, generator=generator),
+        "rollout_logprobs": (old + 0.05 * torch.randn(SHAPE, generator=generator)).clamp_(max=0),
         "entropy": torch.rand(SHAPE, generator=generator),
         "advantages": torch.randn(SHAPE[0], generator=generator),
         "loss_mask": torch.rand(SHAPE, generator=generator) < 0.9,

@@ -19,10 +19,11 @@ def test_a_device_gives_numpys_sums_and_is_not_waited_for() -> None:
         pytest.skip("no CUDA device")
     rng = np.random.default_rng(0)
     old = -rng.exponential(1.5, (64, 512)).astype(np.float32)
+    no_logprob = np.float32([np.nan, 1.0])
     arrays = {
-        "train_logprobs": old + np.float32(0.05) * rng.standard_normal(old.shape, dtype=np.float32),
+        "train_logprobs": np.minimum(old + np.float32(0.05) * rng.standard_normal(old.shape, dtype=np.float32), 0),
         "old_logprobs": old,
-        "rollout_logprobs": np.where(rng.random(old.shape) < 0.01, np.float32(np.nan), old),
+        "rollout_logprobs": np.where(rng.random(old.shape) < 0.01, rng.choice(no_logprob, old.shape), old),
         "entropy": rng.random(old.shape, dtype=np.float32),
         "advantages": rng.standard_normal(64, dtype=np.float32),
         "loss_mask": rng.random(old.shape) < 0.8,

@@ -26,8 +26,8 @@ def random_batch(
     seed: int, shape: tuple[int, int] = (6, 40), spread: float = 0.05, per_token: bool = False
 ) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
-    base = -rng.exponential(1.5, shape)
-    tensors = {name: (base + spread * rng.standard_normal(shape)).astype(np.float32) for name in LOGPROBS}
+    base = -rng.exponential(1.5, shape) - 5 * spread
+    tensors = {name: np.minimum(base + spread * rng.standard_normal(shape), 0).astype(np.float32) for name in LOGPROBS}
     signs = rng.choice([-1.0, 0.0, 1.0], shape if per_token else shape[0])
     return {
         **tensors,
@@ -38,12 +38,12 @@ def random_batch(
 
 
 def poisoned(tensors: dict[str, Any], seed: int) -> dict[str, Any]:
-    """NaN and both infinities in every tensor, masked and live."""
+    """NaN, both infinities and positive numbers in every tensor, masked and live."""
     rng = np.random.default_rng(seed)
     out = {name: np.array(value) for name, value in tensors.items()}
     for name, value in out.items():
         if name != "loss_mask":
-            for kind in (np.nan, np.inf, -np.inf):
+            for kind in (np.nan, np.inf, -np.inf, 1.0, 2e-6, 5e-7):
                 value.reshape(-1)[rng.integers(0, value.size, 1 if name == "advantages" else 5)] = kind
     return out
 
@@ -102,18 +102,20 @@ def expected(tensors: dict[str, Any], pairs: dict[str, tuple[str, str]]) -> Step
     advantages = np.asarray(tensors["advantages"])
     advantages = np.broadcast_to(advantages[:, None] if advantages.ndim == 1 else advantages, live.shape)
     values = {name: np.asarray(tensors[name]) for name in (*LOGPROBS, "entropy")} | {"advantages": advantages}
-    finite = {name: np.isfinite(value) for name, value in values.items()}
-    counted = live & finite["advantages"]
+    usable = {
+        name: np.isfinite(value) & ~((value > np.float32(1e-6)) & (name in LOGPROBS)) for name, value in values.items()
+    }
+    counted = live & usable["advantages"]
     masks = [counted & (advantages < 0), counted & (advantages == 0), counted & (advantages > 0)]
     sketches = {}
     for name, (top, bottom) in pairs.items():
         with np.errstate(invalid="ignore"):
             log_ratio = values[top] - values[bottom]
-        signs = [expected_sign(log_ratio, mask & finite[top] & finite[bottom]) for mask in masks]
+        signs = [expected_sign(log_ratio, mask & usable[top] & usable[bottom]) for mask in masks]
         sketches[name] = Sketch(negative=signs[0], zero=signs[1], positive=signs[2])
     totals = []
     for mask in masks:
-        entropy = values["entropy"][mask & finite["entropy"]].astype(np.float64)
+        entropy = values["entropy"][mask & usable["entropy"]].astype(np.float64)
         totals.append(
             SignTotals(
                 tokens=int(mask.sum()),
@@ -129,10 +131,11 @@ def expected(tensors: dict[str, Any], pairs: dict[str, tuple[str, str]]) -> Step
             posinf=int(((value == np.inf) & live).sum()),
             neginf=int(((value == -np.inf) & live).sum()),
             masked=int((~np.isfinite(value) & ~live).sum()),
+            invalid=int((np.isfinite(value) & ~usable[name] & live).sum()),
         )
         for name, value in values.items()
-        if not np.isfinite(value).all()
     }
+    nonfinite = {name: counts for name, counts in nonfinite.items() if counts != NonFinite()}
     return StepSummary(
         job="run",
         attempt=0,
@@ -189,7 +192,7 @@ def test_sums_and_counts_of_live_tokens(
 
 @path
 @given(seed=st.integers(0, 2**32))
-def test_what_is_not_finite_is_left_out_and_counted_where_it_was(measured_by: Any, seed: int) -> None:
+def test_what_cannot_be_used_is_left_out_and_counted_where_it_was(measured_by: Any, seed: int) -> None:
     tensors = poisoned(random_batch(seed, per_token=seed % 2 == 0), seed)
     assert_same(measured_by(tensors), expected(tensors, RECOMPUTED))
 
@@ -242,7 +245,7 @@ def test_overflow_bins_hold_what_drifted_away(measured_by: Any) -> None:
     """prime-rl pull request 1329: log-ratios of +-700 were seen."""
     train = np.full((10, 100), -1.0, dtype=np.float32)
     old = train.copy()
-    old[0, 0], old[5, 5] = -701.0, 699.0
+    old[0, 0], train[5, 5] = -701.0, -701.0
     tensors = {"train_logprobs": train, "old_logprobs": old, "advantages": np.ones(10, dtype=np.float32)}
     sketch = measured_by({**tensors, "loss_mask": np.ones((10, 100))}).sketches["update"].positive
     assert (sketch.bins, sketch.counts) == ((0, ZERO_BIN, 1218), (1, 998, 1))
@@ -262,6 +265,45 @@ def test_a_sampler_that_gave_no_logprob_costs_only_that_token(measured_by: Any) 
     got = measured_by(tensors)
     assert got.nonfinite == {"rollout_logprobs": NonFinite(nan=1)}
     assert (got.sketches["update"].negative.n, got.sketches["mismatch"].negative.n) == (3, 2)
+
+
+@path
+@pytest.mark.parametrize(
+    ("first", "counts"), [(1.0, NonFinite(invalid=1)), (2e-6, NonFinite(invalid=1)), (np.nan, NonFinite(nan=1))]
+)
+def test_a_first_token_without_logprob_shifts_no_other(measured_by: Any, first: float, counts: NonFinite) -> None:
+    """Some samplers give none for the first position, some forks 1.0 for "none": neither is data."""
+    old = np.float32([[-1.0, -2.0, -3.0, -4.0]])
+    sampler = old - np.float32([[0.0, 0.25, 0.5, 1.0]])
+    sampler[0, 0] = first
+    tensors = {"train_logprobs": old, "rollout_logprobs": sampler, "advantages": np.float32([1.0])}
+    got = measured_by({**tensors, "loss_mask": np.ones((1, 4))})
+    ratios = got.sketches["mismatch"].positive
+    assert ratios.bins == tuple(bin_index(np.float32([0.25, 0.5, 1.0])).tolist())
+    assert (ratios.counts, ratios.sum("log_ratio")) == ((1, 1, 1), 1.75)
+    assert got.nonfinite == {"rollout_logprobs": counts}
+    assert got.positive.tokens == 4
+
+
+@path
+def test_rounding_just_above_zero_is_a_logprob_and_padding_may_hold_anything(measured_by: Any) -> None:
+    train = np.float32([[5e-7, 1.0, -1.0]])
+    tensors = {"train_logprobs": train, "old_logprobs": np.float32([[0.0, 1.0, -1.0]]), "advantages": np.float32([1.0])}
+    got = measured_by({**tensors, "loss_mask": np.float32([[1, 0, 1]])})
+    assert (got.sketches["update"].positive.n, got.nonfinite) == (2, {})
+
+
+def test_tensors_on_a_device_that_is_not_cuda_are_measured_on_the_host() -> None:
+    """Apple's devices, for one, have no float64."""
+
+    class Elsewhere(torch.Tensor):
+        @property
+        def device(self) -> torch.device:  # type: ignore[override]
+            return torch.device("mps")
+
+    tensors = random_batch(15)
+    away = {name: value.as_subclass(Elsewhere) for name, value in as_torch(tensors).items()}
+    assert_same(accumulated(away), expected(tensors, RECOMPUTED))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
