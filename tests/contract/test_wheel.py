@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from importlib.metadata import distribution
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
@@ -92,3 +92,26 @@ assert controls.clip_low == trimtab.Controls().clip_low
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_command_of_a_bare_install_says_what_to_install(site: Path, tmp_path: Path) -> None:
+    (scripts,) = (point for point in Distribution.at(dist_info(site)).entry_points if point.group == "console_scripts")
+    assert scripts.name == "trimtab"
+    program = (
+        f"import sys; sys.path.insert(0, {str(site)!r}); from {scripts.module} import {scripts.attr}; {scripts.attr}()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program, "status"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "trimtab: typer is not installed; the command line needs: pip install 'trimtab[agent]'\n"
+
+
+def dist_info(site: Path) -> Path:
+    (found,) = site.glob("trimtab-*.dist-info")
+    return found
