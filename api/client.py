@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from trimtab.agent.state import Incident, Mode, Proposal
 from trimtab.api.controls_view import ControlsView
+from trimtab.api.errors import UserError
 from trimtab.api.health_view import HealthView, JobView
 from trimtab.api.problem import Problem, Problems
 from trimtab.api.routes.common import OPERATOR
@@ -33,7 +34,7 @@ PAGE = 1000
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
-class ClientError(RuntimeError):
+class ClientError(UserError):
     """The service cannot be reached, or refuses; the message says what to do."""
 
     def __init__(self, message: str, status: int | None = None, problems: Sequence[Problem] = ()) -> None:

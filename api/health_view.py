@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from trimtab.agent.detector import Role
 from trimtab.agent.detectors import DETECTORS
 from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Incident, Mode, Phase, Proposal, State, Verdict
 from trimtab.api.controls_view import ControlsView, controls_view
+from trimtab.api.restore import UnreadableJobError
 from trimtab.api.service import Service
 from trimtab.api.views import View
 
 WORST_FIRST = (State.CRITICAL, State.WARN, State.OK, State.INCONCLUSIVE, State.NOT_OBSERVED)
 JUDGED = (State.OK, State.WARN, State.CRITICAL)
+INPUT = frozenset(name for name, detector in DETECTORS.items() if detector.ROLE is Role.INPUT)
+"""Detectors that say whether there is anything to judge. They alarm like any other, but their OK says nothing of the
+run."""
 
 
 class JobView(View):
@@ -30,7 +35,8 @@ class JobView(View):
     firing: int = Field(description="Incidents that are firing.")
     attempt: int | None = Field(description="The newest attempt; null before the first summary.")
     step: int | None = Field(description="The newest step of that attempt.")
-    last_received_at: float | None = Field(description="Unix seconds; when the last summary came.")
+    last_received_at: float | None = Field(description="Unix seconds; when the last summary of rank 0 came.")
+    problem: str | None = Field(description="Why nothing at all can be said of the job, and what to do; else null.")
 
 
 class HealthView(View):
@@ -49,20 +55,28 @@ def overall(state: RunState) -> State:
     """The worst verdict of the newest step, or that of an incident that is still firing, whichever is worse.
 
     A detector that could not judge takes nothing away from one that could (a run that answers everything right has too
-    few wrong answers to compare), but it is no OK either: `JobView.judged` says how many could.
+    few wrong answers to compare), but it is no OK either: `JobView.judged` says how many could. Where only detectors of
+    `INPUT` could, nobody knows.
     """
-    found = {verdict.state for verdict in state.verdicts.values()}
+    found = {
+        verdict.state
+        for verdict in state.verdicts.values()
+        if verdict.state is not State.OK or verdict.detector not in INPUT
+    }
     found |= {incident.severity for incident in state.incidents.values() if incident.phase is Phase.FIRING}
     return next((candidate for candidate in WORST_FIRST if candidate in found), State.NOT_OBSERVED)
 
 
 def job_view(service: Service, name: str) -> JobView:
-    """One line about a job. Raises `UnknownJobError`."""
-    return _line(service, name, service.state(name))
+    """One line about a job, one that cannot be read included. Raises `UnknownJobError`."""
+    try:
+        return _line(service, name, service.state(name))
+    except UnreadableJobError as error:
+        return _line(service, name, RunState.initial(name), str(error))
 
 
 def health_view(service: Service, name: str) -> HealthView:
-    """The health of a job. Raises `UnknownJobError`."""
+    """The health of a job. Raises `UnknownJobError`, `UnreadableJobError`."""
     state = service.state(name)
     return HealthView(
         job=_line(service, name, state),
@@ -75,9 +89,10 @@ def health_view(service: Service, name: str) -> HealthView:
     )
 
 
-def _line(service: Service, name: str, state: RunState) -> JobView:
+def _line(service: Service, name: str, state: RunState, problem: str | None = None) -> JobView:
     job = service.store.job(name)
     latest = service.store.latest_summary(name)
+    judged = state.last_step >= 0
     return JobView(
         name=name,
         created_at=job.created_at,
@@ -87,7 +102,8 @@ def _line(service: Service, name: str, state: RunState) -> JobView:
         judged=sum(verdict.state in JUDGED for verdict in state.verdicts.values()),
         detectors=len(DETECTORS),
         firing=sum(incident.phase is Phase.FIRING for incident in state.incidents.values()),
-        attempt=None if latest is None else state.attempt,
-        step=None if latest is None else state.last_step,
+        attempt=state.attempt if judged else None,
+        step=state.last_step if judged else None,
         last_received_at=None if latest is None else latest.received_at,
+        problem=problem,
     )

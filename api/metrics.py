@@ -18,9 +18,9 @@ from prometheus_client.registry import Collector
 from trimtab.agent.signals import SIGNALS
 from trimtab.agent.state import Phase, State
 from trimtab.api.health_view import JobView, job_view
-from trimtab.api.service import Service
+from trimtab.api.service import Service, Taken
 from trimtab.hooks.records import RecordError
-from trimtab.storage.store import Appended, ConflictError
+from trimtab.storage.store import ConflictError
 
 MAX_JOBS = 200
 """Jobs that are exported, the newest first."""
@@ -43,7 +43,7 @@ class Metrics:
             ["result"],
             registry=self._registry,
         )
-        for result in (*Appended, "conflict", "invalid"):
+        for result in (*Taken, "conflict", "invalid"):
             self._summaries.labels(result)
         self._seconds = Histogram(
             "trimtab_ingest_duration_seconds",
@@ -54,7 +54,7 @@ class Metrics:
         self._registry.register(_Jobs(service))
 
     @contextmanager
-    def ingest(self) -> Iterator[Callable[[Appended], None]]:
+    def ingest(self) -> Iterator[Callable[[Taken], None]]:
         """Time the block; it reports what became of the summary, or raises."""
         with self._seconds.time():
             try:
@@ -93,7 +93,7 @@ class _Jobs(Collector):
         )
         for known in service.store.jobs()[:MAX_JOBS]:
             line = job_view(service, known.name)
-            if line.last_received_at is None or service.clock() - line.last_received_at > QUIET_AFTER:
+            if line.step is None or service.clock() - (line.last_received_at or 0.0) > QUIET_AFTER:
                 continue
             _read(service, line, gauges)
             dropped.add_metric([known.name], service.dropped(known.name))

@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 
 from trimtab.agent.operator import OperatorError
+from trimtab.api.restore import UnreadableJobError
 from trimtab.hooks.controls import ControlError
 from trimtab.hooks.records import RecordError
 from trimtab.storage.queries import UnknownJobError
@@ -128,6 +129,12 @@ def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
         message = f"the database does not answer ({error.orig}); send it again later"
         return answer(HTTPStatus.SERVICE_UNAVAILABLE, [Problem(field="", value=None, message=message)])
 
+    def unreadable(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, UnreadableJobError)
+        _log.error("%s", error)
+        problem = Problem(field="job", value=error.job, message=str(error))
+        return answer(HTTPStatus.SERVICE_UNAVAILABLE, [problem])  # so that the trainer keeps what it has to say
+
     def broken(_: Request, error: Exception) -> JSONResponse:
         message = f"internal error ({type(error).__name__}); the service's log has the details"
         return answer(HTTPStatus.INTERNAL_SERVER_ERROR, [Problem(field="", value=None, message=message)])
@@ -142,6 +149,7 @@ def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
     app.add_exception_handler(RecordError, own_rule)
     app.add_exception_handler(OperatorError, unfit)
     app.add_exception_handler(DBAPIError, database)
+    app.add_exception_handler(UnreadableJobError, unreadable)
     app.add_exception_handler(Exception, broken)
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from trimtab.agent.config import AgentConfig
-from trimtab.agent.replay import replay
-from trimtab.agent.state import Event, OperatorAction
-from trimtab.hooks.records import StepSummary
-from trimtab.storage.codec import ACTION, CONFIG, EVENT, RUN_STATE, SUMMARY
-from trimtab.storage.values import EntryKind, Recorded
+from trimtab.agent.run_state import RunState
+from trimtab.agent.state import Event
+from trimtab.api.restore import fold
+from trimtab.storage.codec import EVENT, RUN_STATE
+from trimtab.storage.values import Entry, Recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,33 +35,33 @@ class Refolded:
     """Plain JSON data, in order: kind, attempt, step, message, detail."""
     difference: Difference | None
     """None when every event and the last state are the same."""
+    state_compared: bool
+    """False where the stored state is of another version, or there is none: then only the events were compared."""
 
 
-def config_of(recorded: Recorded) -> AgentConfig:
-    """The settings that the job was folded with."""
-    return CONFIG.decode(recorded.config)
-
-
-def refolded(recorded: Recorded, config: AgentConfig) -> Refolded:
-    """Fold the ledger again under `config` and compare.
+def refolded(
+    recorded: Recorded, config: AgentConfig, watch: Callable[[Iterable[Entry]], Iterable[Entry]] = iter
+) -> Refolded:
+    """Fold the ledger again under `config` and compare; `watch` sees every entry go by.
 
     Raises:
-        ValueError: the ledger is empty.
+        UnreadableJobError: an entry means nothing to this version.
     """
-    state, events = replay(config, _records(recorded))
-    now = [_plain(event) for event in events]
+    state, now = RunState.initial(recorded.job, config.mode), []
+    for outcome in fold(config, recorded.job, watch(recorded.entries)):
+        state = outcome.state
+        now += [_plain(event) for event in outcome.events]
+    then = recorded.state if recorded.state and recorded.state.schema == RUN_STATE.schema else None
+    difference = _event_difference(recorded, now)
+    if difference is None and then is not None:
+        difference = _first(json.loads(then.state), json.loads(RUN_STATE.encode(state)), "state")
     return Refolded(
         job=recorded.job,
         entries=len(recorded.entries),
         events=now,
-        difference=_difference(recorded, now, json.loads(RUN_STATE.encode(state))),
+        difference=difference,
+        state_compared=then is not None,
     )
-
-
-def _records(recorded: Recorded) -> Iterator[StepSummary | OperatorAction]:
-    for entry in recorded.entries:
-        codec: Any = SUMMARY if entry.kind is EntryKind.SUMMARY else ACTION
-        yield codec.decode(entry.payload)
 
 
 def _plain(event: Event) -> dict[str, Any]:
@@ -69,14 +69,14 @@ def _plain(event: Event) -> dict[str, Any]:
     return {name: data[name] for name in ("kind", "attempt", "step", "message", "detail")}
 
 
-def _difference(recorded: Recorded, events: list[dict[str, Any]], state: Any) -> Difference | None:
+def _event_difference(recorded: Recorded, events: list[dict[str, Any]]) -> Difference | None:
     for number, (stored, now) in enumerate(zip(recorded.events, events, strict=False), start=1):
         then = {name: getattr(stored, name) for name in now}
         if found := _first(then, now, f"event {number}"):
             return found
     if len(recorded.events) != len(events):
         return Difference(where="number of events", stored=len(recorded.events), replayed=len(events))
-    return _first(None if recorded.state is None else json.loads(recorded.state), state, "state")
+    return None
 
 
 def _first(stored: Any, now: Any, where: str) -> Difference | None:

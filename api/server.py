@@ -10,13 +10,14 @@ from contextlib import contextmanager
 import uvicorn
 
 from trimtab.api.app import create_app
+from trimtab.api.errors import UserError
 from trimtab.api.guard import is_loopback
 from trimtab.api.service import Service
 
 DEFAULT_PORT = 8787
 
 
-class BindError(RuntimeError):
+class BindError(UserError):
     """The address cannot be listened on; the message says why and what to do."""
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from http import HTTPStatus
 from pathlib import Path
 
@@ -15,20 +17,35 @@ from trimtab.agent.run_state import RunState
 from trimtab.agent.signals import read_all
 from trimtab.agent.state import Event, Mode, OperatorAction, OperatorVerb
 from trimtab.api.problem import ApiError
+from trimtab.api.restore import UnreadableJobError, cached, config_of, record_of, restored, stored
+from trimtab.hooks.controls import NUMERIC_BOUNDS, ControlError
 from trimtab.hooks.records import Command, RecordError, StepSummary, check_job
+from trimtab.hooks.wire import NON_FINITE
 from trimtab.storage.codec import ACTION, CONFIG, EVENT, RUN_STATE, SUMMARY, digest
 from trimtab.storage.store import Appended, Fold, Store
-from trimtab.storage.values import Entry, EntryKind, Folded, NewEvent
+from trimtab.storage.values import Entry, EntryKind, Folded, Job, NewEvent, Past, StoredState
 
 MAX_INTEGER = 2**53
 """Attempts, steps and ranks stay below it: larger integers do not survive JSON in every language."""
+
+
+class Taken(StrEnum):
+    """What became of a summary."""
+
+    STORED = "stored"
+    DUPLICATE = "duplicate"
+    """The same key with the same content: nothing was written."""
+    IGNORED = "ignored"
+    """It is in the ledger, and will never be judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingested:
     """What became of a summary, and what the agent wants of its job now."""
 
-    result: Appended
+    result: Taken
+    reason: str
+    """Why it is ignored; empty where it is not."""
     command: Command | None
 
 
@@ -61,7 +78,8 @@ class Service:
             ConfigFixedError: the job has a ledger that was folded with other settings.
         """
         check_job(job)
-        if config is not None or job not in {known.name for known in self.store.jobs()}:
+        known = {each.name: each.config for each in self.store.jobs()}
+        if job not in known or not (config is None or _means(job, known[job], config)):
             self.store.register(job, self._default_config if config is None else CONFIG.encode(config), self.clock())
         if mode is not None and self.state(job).mode is not mode:
             self.operate(OperatorAction(job=job, verb=OperatorVerb.SET_MODE, issuer=issuer, reason=reason, mode=mode))
@@ -87,47 +105,73 @@ class Service:
             step=summary.step,
             rank=summary.rank,
         )
-        fold = _fold(summary.job, summary, _charted(summary))
-        result, outcome = self.store.append(summary.job, entry, fold, config_if_new=self._default_config)
-        return Ingested(result=result, command=outcome.command)
+        fold = _fold(summary, _charted(summary))
+        appended, outcome = self.store.append(summary.job, entry, fold, config_if_new=self._default_config)
+        if appended is Appended.STORED and outcome.ignored:
+            return Ingested(result=Taken.IGNORED, reason=outcome.ignored, command=outcome.command)
+        return Ingested(result=Taken(appended), reason="", command=outcome.command)
 
     def operate(self, action: OperatorAction, *, base_generation: int | None = None) -> Outcome:
         """Fold one person's decision in.
 
         Raises:
             UnknownJobError: there is no such job.
+            ControlError: an override that is not finite: JSON has no way to tell it from a name.
             ApiError: `base_generation` is not the generation of the desired overrides any more (409).
         """
         self.store.job(action.job)
+        for name, value in action.overrides.items():
+            finite = math.isfinite(value) if isinstance(value, float) else value not in NON_FINITE
+            if name in NUMERIC_BOUNDS and not finite:
+                raise ControlError(f"{name}: {value} cannot be an override; give a finite number")
         payload = ACTION.encode(action)
         action = ACTION.decode(payload)
         entry = Entry(kind=EntryKind.OPERATOR, payload=payload, digest=digest(payload), received_at=self.clock())
-        fold = _fold(action.job, action, {}, base_generation)
+        fold = _fold(action, {}, base_generation)
         _, outcome = self.store.append(action.job, entry, fold, config_if_new=self._default_config)
         return outcome
 
     def state(self, job: str) -> RunState:
-        """The job's state. Raises `UnknownJobError`."""
-        stored = self.store.state(job)
-        if stored is not None:
-            return RUN_STATE.decode(stored)
-        return RunState.initial(job, CONFIG.decode(self.store.job(job).config).mode)
+        """The job's state, folded again where the stored one is another version's.
+
+        Raises:
+            UnknownJobError: there is no such job.
+            UnreadableJobError: what is stored of it means nothing to this version.
+        """
+        state = cached(self.store.state(job))
+        if state is not None:
+            return state
+        known = self.store.job(job)
+        if not known.rows:
+            return RunState.initial(job, config_of(job, known.config).mode)
+        return self.rebuild(job)
+
+    def stale(self) -> list[Job]:
+        """Jobs whose ledger has to be folded again before their next step, newest first."""
+        return [job for job in self.store.jobs() if job.rows and cached(self.store.state(job.name)) is None]
+
+    def rebuild(self, job: str, watch: Callable[[Iterator[Entry]], Iterator[Entry]] = iter) -> RunState:
+        """Fold the job's ledger again and keep the state; `watch` sees every entry go by. Raises as `state`."""
+
+        def fold(past: Past) -> StoredState:
+            return stored(restored(replace(past, state=None, entries=lambda: watch(past.entries())))[1])
+
+        return RUN_STATE.decode(self.store.rebuild(job, fold).state)
 
     def dropped(self, job: str) -> int:
         """Summaries that the job's trainer has lost, as its last summary says. Raises `UnknownJobError`."""
         latest = self.store.latest_summary(job)
-        return 0 if latest is None else SUMMARY.decode(latest.payload).dropped_total
+        record = None if latest is None else record_of(job, latest)
+        return record.dropped_total if isinstance(record, StepSummary) else 0
 
 
 def _fold(
-    job: str,
     record: StepSummary | OperatorAction,
     observed: dict[str, float],
     base_generation: int | None = None,
 ) -> Fold[Outcome]:
-    def fold(config: str, stored: str | None) -> Folded[Outcome]:
-        settings = CONFIG.decode(config)
-        state = RunState.initial(job, settings.mode) if stored is None else RUN_STATE.decode(stored)
+    def fold(past: Past) -> Folded[Outcome]:
+        settings, state = restored(past)
         if base_generation is not None and base_generation != state.generation:
             raise ApiError(
                 HTTPStatus.CONFLICT,
@@ -137,8 +181,8 @@ def _fold(
             )
         outcome = advance(settings, state, record)
         return Folded(
-            state=RUN_STATE.encode(outcome.state),
-            events=tuple(map(_stored, outcome.events)),
+            state=stored(outcome.state),
+            events=tuple(map(_new_event, outcome.events)),
             signals=observed,
             result=outcome,
         )
@@ -152,7 +196,7 @@ def _charted(summary: StepSummary) -> dict[str, float]:
     return {**summary.scalars, **observed}
 
 
-def _stored(event: Event) -> NewEvent:
+def _new_event(event: Event) -> NewEvent:
     plain = json.loads(EVENT.encode(event))
     return NewEvent(
         kind=event.kind,
@@ -161,3 +205,11 @@ def _stored(event: Event) -> NewEvent:
         message=event.message,
         detail=json.dumps(plain["detail"]),
     )
+
+
+def _means(job: str, stored_config: str, config: AgentConfig) -> bool:
+    """Whether stored settings are these, whichever version wrote them."""
+    try:
+        return config_of(job, stored_config) == config
+    except UnreadableJobError:
+        return False

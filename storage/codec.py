@@ -1,14 +1,16 @@
-"""Records to JSON text and back, without loss: NaN and the infinities are strings, unknown keys are errors.
+"""Records to JSON text and back, without loss: NaN and the infinities are strings.
 
-One codec a type. The record stands inside a list while it is coded, because a plain dataclass takes its settings from
-what holds it.
+One codec a type. Unknown keys are errors in what this version alone writes and reads, and ignored in what the ledger
+keeps for later versions: the records there lose a field when the program does. The record stands inside a list while it
+is coded, because a plain dataclass takes its settings from what holds it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Generic, TypeVar
+from functools import cached_property
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter
 
@@ -19,14 +21,13 @@ from trimtab.hooks.records import StepSummary
 
 T = TypeVar("T")
 
-_EXACT = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
-
 
 class Codec(Generic[T]):
     """JSON text of the values of one type; `decode(encode(value)) == value` (NaN aside, which equals nothing)."""
 
-    def __init__(self, kind: type[T]) -> None:
-        self._adapter: TypeAdapter[list[T]] = TypeAdapter(list[kind], config=_EXACT)  # type: ignore[valid-type]
+    def __init__(self, kind: type[T], *, unknown: Literal["forbid", "ignore"]) -> None:
+        config = ConfigDict(extra=unknown, ser_json_inf_nan="strings")
+        self._adapter: TypeAdapter[list[T]] = TypeAdapter(list[kind], config=config)  # type: ignore[valid-type]
 
     def encode(self, value: T) -> str:
         """The value as one line of JSON."""
@@ -40,16 +41,25 @@ class Codec(Generic[T]):
         """
         return self._adapter.validate_json(f"[{text}]")[0]
 
-    def from_data(self, data: Any) -> T:
-        """The value that already parsed JSON stands for; raises as `decode`."""
-        return self._adapter.validate_json(json.dumps([data]))[0]
+    @cached_property
+    def schema(self) -> str:
+        """What the type is made of, as 64 hexadecimal digits: another field, type or default gives others."""
+        return digest(json.dumps(_shape(self._adapter.json_schema(mode="serialization"))))
 
 
-SUMMARY = Codec(StepSummary)
-ACTION = Codec(OperatorAction)
-CONFIG = Codec(AgentConfig)
-RUN_STATE = Codec(RunState)
-EVENT = Codec(Event)
+def _shape(schema: Any) -> Any:
+    """A JSON schema without its prose."""
+    if isinstance(schema, dict):
+        prose = ("title", "description")
+        return {name: _shape(part) for name, part in schema.items() if name not in prose or not isinstance(part, str)}
+    return [_shape(part) for part in schema] if isinstance(schema, list) else schema
+
+
+SUMMARY = Codec(StepSummary, unknown="ignore")
+ACTION = Codec(OperatorAction, unknown="ignore")
+CONFIG = Codec(AgentConfig, unknown="forbid")
+RUN_STATE = Codec(RunState, unknown="forbid")
+EVENT = Codec(Event, unknown="forbid")
 
 
 def digest(text: str) -> str:

@@ -2,11 +2,13 @@
 
 SQLite: write-ahead log, so readers never wait for the writer; NORMAL sync, safe against a killed process; foreign keys
 on; 5 s of patience with another process that writes. A write begins with BEGIN IMMEDIATE: a transaction that starts as
-a reader and then writes gets SQLITE_BUSY at once, whatever the timeout.
+a reader and then writes gets SQLITE_BUSY at once, whatever the timeout. A file opened read-only may be in use, and is
+left as it is.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,8 @@ class StorageError(RuntimeError):
     """The database cannot be opened or used; the message says what to do."""
 
 
-def open_engine(target: str | Path) -> Engine:
-    """An engine on a database URL, or on the SQLite file at a path.
+def open_engine(target: str | Path, *, read_only: bool = False) -> Engine:
+    """An engine on a database URL, or on the SQLite file at a path, which alone can be opened read-only.
 
     Raises:
         StorageError: the URL is malformed, or the file's folder does not exist.
@@ -33,21 +35,32 @@ def open_engine(target: str | Path) -> Engine:
             raise StorageError(f"db: the folder {path.parent} does not exist; make it, or give another path")
         if path.is_dir():
             raise StorageError(f"db: {path} is a folder; give the path of a file")
-        text = f"sqlite:///{path}"
+        text = f"sqlite:///{_read_only(path) if read_only else path}"
     try:
         engine = create_engine(make_url(text))
     except (ArgumentError, ImportError) as error:
         raise StorageError(f"db: {text!r} cannot be used: {error}") from error
     if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", _configure_sqlite)
+        event.listen(engine, "connect", _only_read_sqlite if read_only else _configure_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _read_only(path: Path) -> str:
+    """The file as a URI. In a folder that cannot be written to, a log cannot be opened: without one, none is needed."""
+    frozen = not os.access(path.parent, os.W_OK) and not path.with_name(path.name + "-wal").exists()
+    return f"{path.as_uri()}?uri=true&{'immutable=1' if frozen else 'mode=ro'}"
 
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # the driver must not begin transactions behind our back
     for pragma in ("journal_mode=WAL", "synchronous=NORMAL", f"busy_timeout={BUSY_TIMEOUT_MS}", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _only_read_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None
+    connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}").close()
 
 
 def _begin_sqlite(connection: Connection) -> None:

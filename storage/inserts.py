@@ -8,9 +8,11 @@ from sqlalchemy import Connection, func, insert, select, update
 
 from trimtab.storage import queries
 from trimtab.storage.tables import EventRow, JobRow, LedgerRow, QuarantineRow, RunStateRow, SignalRow
-from trimtab.storage.values import Entry, Folded, ValueKind
+from trimtab.storage.values import Entry, Folded, StoredState, ValueKind
 
 Result = TypeVar("Result")
+CHARTED_RANK = 0
+"""The rank whose signals are drawn: the one that is judged, whichever comes first."""
 
 
 def job(connection: Connection, name: str, config: str, now: float) -> int:
@@ -21,10 +23,6 @@ def job(connection: Connection, name: str, config: str, now: float) -> int:
 
 def appended(connection: Connection, job_id: int, entry: Entry, folded: Folded[Result]) -> None:
     """Write the entry behind the last one, with its state, events and signals."""
-    same_step = select(func.count()).where(
-        LedgerRow.job_id == job_id, LedgerRow.attempt == entry.attempt, LedgerRow.step == entry.step
-    )
-    first_of_its_step = connection.execute(same_step).scalar_one() == 0
     seq = queries.last_seq(connection, job_id) + 1
     connection.execute(
         insert(LedgerRow).values(
@@ -39,9 +37,9 @@ def appended(connection: Connection, job_id: int, entry: Entry, folded: Folded[R
             received_at=entry.received_at,
         )
     )
-    _state(connection, job_id, seq, folded.state)
+    state(connection, job_id, folded.state)
     _events(connection, job_id, seq, folded)
-    if first_of_its_step:  # another rank of the same step does not overwrite the chart
+    if entry.rank == CHARTED_RANK:
         _signals(connection, job_id, entry, folded.signals)
 
 
@@ -53,8 +51,9 @@ def quarantined(connection: Connection, job_id: int, seq: int, entry: Entry) -> 
         connection.execute(insert(QuarantineRow).values(**values))
 
 
-def _state(connection: Connection, job_id: int, version: int, state: str) -> None:
-    values = {"version": version, "state": state}
+def state(connection: Connection, job_id: int, stored: StoredState) -> None:
+    """The job's state, in the place of the one before."""
+    values = {"schema": stored.schema, "state": stored.state}
     changed = connection.execute(update(RunStateRow).where(RunStateRow.job_id == job_id).values(**values))
     if not changed.rowcount:
         connection.execute(insert(RunStateRow).values(job_id=job_id, **values))

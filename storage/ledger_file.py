@@ -1,8 +1,8 @@
 """A job's whole ledger as one file of JSON lines: what `trimtab export` writes and `trimtab replay` reads.
 
 Line 1 is the header `{"trimtab_ledger": 1, "job", "config"}`; then one line an entry (`{"entry": {...}}`, in ledger
-order), one line an event (`{"event": {...}}`) and, last, `{"state": {...} | null}`. Payloads, details and state are
-JSON data, never JSON inside strings.
+order), one line an event (`{"event": {...}}`) and, last, `{"state": {...} | null, "schema": "..."}`. Payloads, details
+and state are JSON data, never JSON inside strings.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from trimtab.storage.values import Entry, EntryKind, Recorded, StoredEvent
+from trimtab.storage.values import Entry, EntryKind, Recorded, StoredEvent, StoredState
 
 FORMAT = 1
 
@@ -30,7 +30,8 @@ def lines(record: Recorded) -> Iterator[str]:
         yield json.dumps({"entry": {**asdict(entry), "payload": json.loads(entry.payload)}})
     for event in record.events:
         yield json.dumps({"event": asdict(event)})
-    yield json.dumps({"state": None if record.state is None else json.loads(record.state)})
+    state = record.state
+    yield json.dumps({"state": None} if state is None else {"state": json.loads(state.state), "schema": state.schema})
 
 
 def read(path: Path) -> Recorded:
@@ -54,13 +55,12 @@ def read(path: Path) -> Recorded:
                     elif "event" in data:
                         events.append(StoredEvent(**data["event"]))
                     elif "state" in data and header is not None:
-                        state = data["state"]
                         return Recorded(
                             job=header["job"],
                             config=json.dumps(header["config"]),
                             entries=tuple(entries),
                             events=tuple(events),
-                            state=None if state is None else json.dumps(state),
+                            state=_state(data),
                         )
                     else:
                         raise ValueError("neither entry, event nor state")
@@ -77,6 +77,13 @@ def _header(data: Any) -> dict[str, Any]:
             f'the first line is not {{"trimtab_ledger": {FORMAT}, ...}}; write the file with `trimtab export`'
         )
     return {"job": data["job"], "config": data["config"]}
+
+
+def _state(data: dict[str, Any]) -> StoredState | None:
+    """The state, of an unknown schema where the line names none."""
+    if data["state"] is None:
+        return None
+    return StoredState(state=json.dumps(data["state"]), schema=data.get("schema", ""))
 
 
 def _entry(data: dict[str, Any]) -> Entry:

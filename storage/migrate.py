@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from alembic import command
@@ -28,13 +29,29 @@ def migrate(connection: Connection) -> None:
         raise StorageError(f"db: its schema is not one that this version knows ({error}); upgrade trimtab") from error
 
 
-def missing_revision(connection: Connection) -> str | None:
-    """Why the schema is not the newest, or None when it is."""
-    head = ScriptDirectory.from_config(_config()).get_current_head()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """Where the schema of a database stands."""
+
+    current: str | None
+    """None where nothing was ever migrated."""
+    head: str
+    """What this program reads and writes."""
+    known: bool
+    """This program has a migration that leads to `current`."""
+
+    @property
+    def is_newest(self) -> bool:
+        """True when there is nothing to migrate."""
+        return self.current == self.head
+
+
+def revision(connection: Connection) -> Revision:
+    """Where the schema stands."""
+    scripts = ScriptDirectory.from_config(_config())
     current = MigrationContext.configure(connection).get_current_revision()
-    if current == head:
-        return None
-    return f"the schema is at {current or 'nothing'}, not at {head}; restart the service to migrate it"
+    known = {script.revision for script in scripts.walk_revisions()}
+    return Revision(current=current, head=scripts.get_current_head() or "", known=current in known)
 
 
 def _config() -> Config:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, func, select
 
 from trimtab.storage.tables import EventRow, JobRow, LedgerRow, RunStateRow, SignalRow
-from trimtab.storage.values import Entry, EntryKind, Job, SignalSeries, StoredEvent, ValueKind
+from trimtab.storage.values import Entry, EntryKind, Job, SignalSeries, StoredEvent, StoredState, ValueKind
+
+CHUNK = 256
+"""Ledger rows in memory at a time while a whole ledger is read."""
 
 
 class UnknownJobError(LookupError):
@@ -39,9 +43,11 @@ def job_id(connection: Connection, job: str) -> int:
     return found
 
 
-def state(connection: Connection, job_id: int) -> str | None:
-    """JSON of the state, or None."""
-    return connection.execute(select(RunStateRow.state).where(RunStateRow.job_id == job_id)).scalar_one_or_none()
+def state(connection: Connection, job_id: int) -> StoredState | None:
+    """The state, or None."""
+    statement = select(RunStateRow.state, RunStateRow.schema).where(RunStateRow.job_id == job_id)
+    row = connection.execute(statement).mappings().one_or_none()
+    return None if row is None else StoredState(state=row["state"], schema=row["schema"])
 
 
 def last_seq(connection: Connection, job_id: int) -> int:
@@ -65,6 +71,12 @@ def entry_with_key(connection: Connection, job_id: int, entry: Entry) -> RowMapp
 def entries(job_id: int) -> Select[Any]:
     """The ledger, ascending."""
     return select(*LedgerRow.__table__.columns).where(LedgerRow.job_id == job_id).order_by(LedgerRow.seq)
+
+
+def read_entries(connection: Connection, job_id: int) -> Iterator[Entry]:
+    """The ledger, ascending, a stretch at a time."""
+    rows = connection.execute(entries(job_id), execution_options={"yield_per": CHUNK})
+    return map(as_entry, rows.mappings())
 
 
 def events(job_id: int) -> Select[Any]:

@@ -10,20 +10,30 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import Connection, func, select, text, update
+from sqlalchemy import Connection, func, select, update
 from sqlalchemy.exc import DBAPIError
 
 from trimtab.storage import inserts, queries
 from trimtab.storage.engine import StorageError, open_engine
+from trimtab.storage.migrate import Revision, revision
 from trimtab.storage.migrate import migrate as migrate_schema
-from trimtab.storage.migrate import missing_revision
 from trimtab.storage.tables import EventRow, JobRow, LedgerRow, QuarantineRow, SignalRow
-from trimtab.storage.values import Entry, EntryKind, Folded, Job, Recorded, SignalSeries, StoredEvent, ValueKind
+from trimtab.storage.values import (
+    Entry,
+    EntryKind,
+    Folded,
+    Job,
+    Past,
+    Recorded,
+    SignalSeries,
+    StoredEvent,
+    StoredState,
+    ValueKind,
+)
 
 Result = TypeVar("Result")
-Fold = Callable[[str, str | None], Folded[Result]]
-"""(settings of the job, its state or None before the first entry) -> what the entry changes. If it raises, nothing is
-stored."""
+Fold = Callable[[Past], Folded[Result]]
+"""What an entry changes. If it raises, nothing is stored."""
 
 
 class Appended(StrEnum):
@@ -48,9 +58,9 @@ class Store:
     Every method is one short transaction. Reading methods raise `UnknownJobError` for a job that does not exist.
     """
 
-    def __init__(self, target: str | Path) -> None:
+    def __init__(self, target: str | Path, *, read_only: bool = False) -> None:
         """Open a database URL, or the SQLite file at a path; raises `StorageError` when that cannot be."""
-        self._engine = open_engine(target)
+        self._engine = open_engine(target, read_only=read_only)
         self._writer = threading.Lock()  # threads queue here, fairly, instead of in SQLite's busy loop
 
     def migrate(self) -> None:
@@ -61,15 +71,25 @@ class Store:
         except DBAPIError as error:
             raise StorageError(f"db: {self._engine.url} cannot be used: {error.orig}") from error
 
+    def revision(self) -> Revision:
+        """Where the schema stands. Raises `StorageError` when the database cannot be read."""
+        try:
+            with self._read() as connection:
+                return revision(connection)
+        except DBAPIError as error:
+            raise StorageError(f"db: {self._engine.url} cannot be used: {error.orig}") from error
+
     def not_ready(self) -> list[str]:
         """Why the store cannot serve, one line a reason; empty when it can."""
         try:
-            with self._read() as connection:
-                connection.execute(text("SELECT 1"))
-                missing = missing_revision(connection)
-        except DBAPIError as error:
-            return [f"the database does not answer: {error.orig}"]
-        return [missing] if missing else []
+            found = self.revision()
+        except StorageError as error:
+            return [str(error)]
+        if found.is_newest:
+            return []
+        return [
+            f"the schema is at {found.current or 'nothing'}, not at {found.head}; restart the service to migrate it"
+        ]
 
     def close(self) -> None:
         """Close the connections; the store cannot be used afterwards."""
@@ -109,7 +129,7 @@ class Store:
             job_id = inserts.job(connection, job, config, entry.received_at) if found is None else found["id"]
             held = queries.entry_with_key(connection, job_id, entry)
             if held is None or held["digest"] == entry.digest:
-                folded = fold(config, queries.state(connection, job_id))
+                folded = fold(_past(connection, job, job_id, config))
                 if held is not None:
                     return Appended.DUPLICATE, folded.result
                 inserts.appended(connection, job_id, entry, folded)
@@ -119,6 +139,16 @@ class Store:
             f"attempt {entry.attempt}, step {entry.step}, rank {entry.rank} of job {job!r} is already stored with "
             "other content, which stays; do two trainers share the job and the attempt?"
         )
+
+    def rebuild(self, job: str, fold: Callable[[Past], StoredState]) -> StoredState:
+        """Put what `fold` gives in the place of the job's state, in one transaction. Raises `UnknownJobError`."""
+        with self._write() as connection:
+            found = queries.find_job(connection, job)
+            if found is None:
+                raise queries.UnknownJobError(job)
+            state = fold(_past(connection, job, found["id"], found["config"]))
+            inserts.state(connection, found["id"], state)
+            return state
 
     # Reading
 
@@ -136,8 +166,8 @@ class Store:
             raise queries.UnknownJobError(name)
         return queries.as_job(row)
 
-    def state(self, job: str) -> str | None:
-        """JSON of the job's state; None before its first entry."""
+    def state(self, job: str) -> StoredState | None:
+        """The job's state; None before its first entry, and where the cache was emptied."""
         with self._read() as connection:
             return queries.state(connection, queries.job_id(connection, job))
 
@@ -154,9 +184,11 @@ class Store:
             )
 
     def latest_summary(self, job: str) -> Entry | None:
-        """The summary that came last, or None."""
+        """The summary of rank 0 that came last, or None."""
         with self._read() as connection:
-            statement = queries.entries(queries.job_id(connection, job)).where(LedgerRow.kind == EntryKind.SUMMARY)
+            statement = queries.entries(queries.job_id(connection, job)).where(
+                LedgerRow.kind == EntryKind.SUMMARY, LedgerRow.rank == inserts.CHARTED_RANK
+            )
             newest = statement.order_by(None).order_by(LedgerRow.seq.desc()).limit(1)
             row = connection.execute(newest).mappings().one_or_none()
             return None if row is None else queries.as_entry(row)
@@ -219,3 +251,12 @@ class Store:
     def _write(self) -> Iterator[Connection]:
         with self._writer, self._engine.connect().execution_options(write=True) as connection, connection.begin():
             yield connection
+
+
+def _past(connection: Connection, job: str, job_id: int, config: str) -> Past:
+    return Past(
+        job=job,
+        config=config,
+        state=queries.state(connection, job_id),
+        entries=lambda: queries.read_entries(connection, job_id),
+    )

@@ -1,4 +1,4 @@
-"""The tables. The ledger is the truth; everything beside it is worked out from it and could be rebuilt by a replay.
+"""The tables. The ledger is the truth; everything beside it was worked out from it.
 
 JSON is stored as text that this project wrote itself (`trimtab.storage.codec`), because a database's JSON type either
 refuses NaN or loses it. A signal that is not finite is stored as its kind beside an empty value, because SQLite turns
@@ -104,13 +104,12 @@ class EventRow(Base):
 
 
 class RunStateRow(Base):
-    """The folded state of one job."""
+    """The state of one job after its last ledger row: a cache, folded again where its schema is another version's."""
 
     __tablename__ = "run_states"
 
     job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
-    version: Mapped[int] = mapped_column(Integer)
-    """`seq` of the last ledger row that is folded in."""
+    schema: Mapped[str] = mapped_column(String(64))
     state: Mapped[str] = mapped_column(Text)
 
 

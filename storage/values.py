@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
@@ -76,6 +77,29 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredState:
+    """The state after a job's last entry: a cache of the fold."""
+
+    state: str
+    """JSON."""
+    schema: str
+    """Schema that the JSON is of (`trimtab.storage.codec.Codec.schema`); a state of another one is no state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What the next entry of a job is folded into."""
+
+    job: str
+    config: str
+    """JSON of the settings."""
+    state: StoredState | None
+    """None before the first entry, and where the cache was emptied."""
+    entries: Callable[[], Iterator[Entry]]
+    """Reads the ledger; to be called within the transaction only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEvent:
     """One row of the audit trail."""
 
@@ -107,8 +131,8 @@ class NewEvent:
 class Folded(Generic[Result]):
     """What folding one entry in produced: everything that is written in the entry's own transaction."""
 
-    state: str
-    """JSON of the state after the entry."""
+    state: StoredState
+    """After the entry."""
     events: tuple[NewEvent, ...]
     signals: dict[str, float]
     """By name, at the entry's (attempt, step); empty for an action."""
@@ -135,5 +159,5 @@ class Recorded:
     """JSON of the settings."""
     entries: tuple[Entry, ...]
     events: tuple[StoredEvent, ...]
-    state: str | None
-    """JSON of the state after the last entry; None without entries."""
+    state: StoredState | None
+    """After the last entry; None without entries."""

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from trimtab.api.client import Client
 from trimtab.api.demo.plan import PlannedRun
+from trimtab.api.errors import UserError
 from trimtab.trainer.run import STEPS, execute
 from trimtab.trainer.warm_start import warm_weights
 
@@ -26,7 +27,7 @@ DATABASE = "agent.db"
 POLL_SECONDS = 0.25
 
 
-class DemoError(RuntimeError):
+class DemoError(UserError):
     """The demo could not be carried out; the message says which part failed and where to look."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from http import HTTPStatus
 from typing import Annotated
 
@@ -46,9 +45,6 @@ def patch(
     job: JobName, change: Annotated[Patch, BodyParameter(examples=[EXAMPLE])], service: ServiceOf
 ) -> ControlsView:
     """Works in every mode: a person may toggle what the agent can. The agent never overrides what a person set."""
-    for name, value in change.overrides.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, f"overrides.{name}", "give a finite number", value)
     action = OperatorAction(
         job=job,
         verb=OperatorVerb.PATCH_CONTROLS,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import APIRouter
 from fastapi import Body as BodyParameter
-from pydantic import ConfigDict
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from trimtab.api.problem import CONFLICT, ERRORS
 from trimtab.api.routes.common import MetricsOf, ServiceOf
+from trimtab.api.service import Taken
 from trimtab.api.views import View
+from trimtab.hooks.controls import CONTROL_NAMES, ControlError, Controls, ControlValue, check_value
 from trimtab.hooks.records import Command, StepSummary
-from trimtab.storage.store import Appended
 
 router = APIRouter(tags=["summaries"])
 PATH = "/v1/summaries"
@@ -33,31 +34,51 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StrictSummary(StepSummary):
-    """A step summary in which every unknown key, at any depth, is an error."""
+def _known_names(applied: Any) -> Any:
+    """Refuse controls that do not exist, which a record that ignores unknown keys would lose."""
+    for name in applied if isinstance(applied, dict) else ():
+        if name not in CONTROL_NAMES:
+            raise ControlError(f"{name}: no such control; the controls are {', '.join(CONTROL_NAMES)}")
+    return applied
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
+
+def _possible(overrides: dict[str, ControlValue]) -> dict[str, ControlValue]:
+    for name, value in overrides.items():
+        check_value(name, value)
+    return overrides
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedSummary(StepSummary):
+    """A step summary as it comes in: keys that a newer hook adds are ignored, at any depth; controls must exist."""
+
+    __pydantic_config__ = ConfigDict(extra="ignore")
+
+    applied: Annotated[Controls, BeforeValidator(_known_names)] = field(default_factory=Controls)
+    overrides: Annotated[dict[str, ControlValue], AfterValidator(_possible)] = field(default_factory=dict)
 
 
 class IngestAnswer(View):
     """What became of the summary, and the command."""
 
-    result: Appended
+    result: Taken
+    reason: str = Field(description="Why the summary is ignored; empty where it is not.")
     command: Command | None
     """The desired overrides while the job's reported generation differs from theirs, else null."""
 
 
 @router.post(PATH, responses={**ERRORS, **CONFLICT}, summary="Report one training step")
 def ingest(
-    summary: Annotated[StrictSummary, BodyParameter(examples=[EXAMPLE])], service: ServiceOf, metrics: MetricsOf
+    summary: Annotated[ReportedSummary, BodyParameter(examples=[EXAMPLE])], service: ServiceOf, metrics: MetricsOf
 ) -> IngestAnswer:
     """Take the summary of one step of one rank.
 
     The key is (job, attempt, step, rank). The same summary again changes nothing and gets the current command; another
     one under the same key gets 409, and the first stays. A job that is not known yet is registered in mode `observe`.
+    A summary that cannot be judged any more, such as one of an older attempt, is kept in the ledger and answered with
+    `ignored`. Keys that this version does not know are ignored.
     """
     with metrics.ingest() as counted:
         ingested = service.ingest(summary)
         counted(ingested.result)
-    return IngestAnswer(result=ingested.result, command=ingested.command)
+    return IngestAnswer(result=ingested.result, reason=ingested.reason, command=ingested.command)

@@ -58,7 +58,8 @@ def test_null_lifts_an_override(client: Client, plant: Plant) -> None:
         ({"clip_low": 7}, "overrides.clip_low", "is not a number in [0, 1]"),
         ({"clip_low": "wide"}, "overrides.clip_low", "is not a number in [0, 1]"),
         ({"clip_low": True}, "overrides.clip_low", "is not a number in [0, 1]"),
-        ({"importance_high": "Infinity"}, "overrides.importance_high", "is not a number in [1, inf]"),
+        ({"importance_high": "Infinity"}, "overrides.importance_high", "give a finite number"),
+        ({"importance_high": "NaN"}, "overrides.importance_high", "give a finite number"),
         ({"centering": 1}, "overrides.centering", "is not true or false"),
         ({"clip_mode": "soft"}, "overrides.clip_mode", "is none of nominal, calibrated"),
         ({"speed": 2}, "overrides.speed", "no such control"),
@@ -85,7 +86,13 @@ def test_infinity_in_json_is_no_control_value(http: httpx.Client, plant: Plant) 
     response = http.patch("/v1/jobs/run/controls", content=body, headers={"content-type": "application/json"})
     assert response.status_code == 422, plant
     assert response.json() == {
-        "errors": [{"field": "overrides.importance_high", "value": "inf", "message": "give a finite number"}]
+        "errors": [
+            {
+                "field": "overrides.importance_high",
+                "value": "inf",
+                "message": "inf cannot be an override; give a finite number",
+            }
+        ]
     }
 
 

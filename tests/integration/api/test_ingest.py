@@ -68,11 +68,13 @@ def test_other_content_under_a_key_gets_409_and_the_first_stays(client: Client, 
         ({"step": -1}, "step", "-1 is negative"),
         ({"job": "a b"}, "job", "must be 1 to 128 letters"),
         ({"attempt": 2**60}, "attempt", "larger than 2**53"),
-        ({"stepp": 3}, "stepp", "Unexpected keyword argument"),
         ({"scalars": {"clip_fraction": 31.0}}, "scalars.clip_fraction", "is not a fraction in [0, 1]"),
         ({"scalars": {"loss": None}}, "scalars.loss", "should be a valid number"),
         ({"applied": {"clip_low": -2}}, "applied.clip_low", "is not a number in [0, 1]"),
-        ({"applied": {"cliplow": 0.1}}, "applied.cliplow", "Unexpected keyword argument"),
+        ({"applied": {"cliplow": 0.1}}, "applied.cliplow", "no such control; the controls are"),
+        ({"applied": 7}, "applied", "should be a dictionary or an instance"),
+        ({"overrides": {"cliplow": 0.1}}, "overrides.cliplow", "no such control; the controls are"),
+        ({"overrides": {"clip_low": 2}}, "overrides.clip_low", "is not a number in [0, 1]"),
         ({"capabilities": {"controls": {"speed": "live"}}}, "capabilities.controls.speed", "no such control"),
         ({"sketches": {"update": {"edges_id": "old"}}}, "sketches.update.edges_id", "cannot be read or merged"),
         ({"sketches": {"update": {"zero": {"bins": [2, 1], "counts": [1, 1]}}}}, "sketches.update.zero.bins", "ascend"),
@@ -90,6 +92,38 @@ def test_a_malformed_summary_gets_422_naming_the_field(
     assert problem["field"] == field
     assert message in problem["message"]
     assert http.get("/v1/jobs").json() == {"jobs": []}
+
+
+def test_what_a_newer_hook_adds_is_ignored_at_any_depth(http: httpx.Client, service: Service) -> None:
+    newer = {
+        **GOOD,
+        "mood": "fine",
+        "negative": {"tokens": 3, "colour": "red"},
+        "sketches": {"update": {"zero": {"bins": [1], "counts": [2], "weights": [1]}, "kind": 2}},
+        "capabilities": {"controls": {"centering": "live"}, "telepathy": True},
+    }
+    response = http.post("/v1/summaries", json=newer)
+    assert (response.status_code, response.json()["result"]) == (200, "stored")
+    summary = SUMMARY.decode(service.store.recorded("run").entries[0].payload)
+    assert (summary.negative.tokens, summary.sketches["update"].zero.counts) == (3, (2,))
+    assert http.post("/v1/summaries", json={**newer, "mood": "worse"}).json()["result"] == "duplicate"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PATCH", "/controls", {"overrides": {"centering": True}, "reason": "r", "resaon": "r"}),
+        ("PUT", "/mode", {"mode": "auto", "reason": "r", "resaon": "r"}),
+        ("PUT", "", {"mode": "auto", "resaon": "r"}),
+    ],
+)
+def test_what_people_type_keeps_unknown_keys_out(
+    client: Client, http: httpx.Client, method: str, path: str, body: dict[str, Any]
+) -> None:
+    drive(client, Plant(seed=0), 1)
+    response = http.request(method, f"/v1/jobs/run{path}", json=body)
+    assert response.status_code == 422
+    assert [problem["field"] for problem in response.json()["errors"]] == ["resaon"]
 
 
 def test_every_bad_field_is_named_at_once(http: httpx.Client) -> None:
@@ -140,10 +174,36 @@ def test_a_second_attempt_may_go_back_and_ranks_are_kept_apart(client: Client, s
     drive(client, plant, 3)
     again = replace(plant.advance(), attempt=2, step=1)
     assert client.ingest(again).result == "stored"
-    assert client.ingest(replace(again, rank=1)).result == "stored"
+    assert client.ingest(replace(again, rank=1)).result == "ignored"
     assert [(e.attempt, e.step, e.rank) for e in service.store.recorded("run").entries][-2:] == [(2, 1, 0), (2, 1, 1)]
     job = client.job("run")
     assert (job.attempt, job.step) == (2, 1)
+
+
+def test_a_late_summary_of_an_older_attempt_is_kept_and_told_to_be_ignored(client: Client) -> None:
+    plant = Plant(seed=0)
+    late = plant.advance()
+    drive(client, replace(plant, attempt=2), 2)
+    before = client.job("run")
+    answer = client.ingest(late)
+    assert (answer.result, answer.command) == ("ignored", None)
+    assert answer.reason == "attempt 1: attempt 2 is newer, and only the newest is judged"
+    assert client.ingest(late).result == "duplicate"
+    after = client.job("run")
+    assert (after.attempt, after.step, after.rows) == (2, before.step, before.rows + 1)
+
+
+def test_a_job_of_which_only_another_rank_has_reported_has_no_step(client: Client, http: httpx.Client) -> None:
+    summary = Plant(seed=0).advance()
+    client.ingest(replace(summary, rank=1, scalars={"reward_mean": 0.1}))
+    job = client.job("run")
+    assert (job.attempt, job.step, job.state, job.last_received_at, job.rows) == (None, None, "not_observed", None, 1)
+    assert "trimtab_step{" not in http.get("/metrics").text
+    client.ingest(replace(summary, scalars={"reward_mean": 0.9}))
+    client.ingest(replace(summary, rank=2, scalars={"reward_mean": 0.2}))
+    job = client.job("run")
+    assert (job.attempt, job.step, job.rows) == (1, 0, 3)
+    assert client.signals("run", ["reward_mean"]).series[0].values == [0.9]
 
 
 def test_killed_between_requests_it_goes_on_where_it_was(db: Path) -> None:

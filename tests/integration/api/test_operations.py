@@ -57,6 +57,7 @@ def test_metrics_count_what_became_of_every_summary(client: Client, http: httpx.
     assert scraped(http)["trimtab_ingest_summaries_total"] == {
         ("stored",): 1,
         ("duplicate",): 1,
+        ("ignored",): 0,
         ("conflict",): 1,
         ("invalid",): 2,
     }
@@ -93,7 +94,7 @@ def test_ready_while_the_schema_is_there_and_alive_always(http: httpx.Client, db
         {
             "field": "database",
             "value": None,
-            "message": "the schema is at other, not at 0001; restart the service to migrate it",
+            "message": "the schema is at other, not at 0002; restart the service to migrate it",
         }
     ]
     assert http.get("/livez").status_code == 200

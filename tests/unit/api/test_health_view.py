@@ -1,5 +1,7 @@
 """Only OK is green, and what nobody saw is not."""
 
+from dataclasses import replace
+
 import pytest
 
 from trimtab.agent.run_state import RunState
@@ -31,6 +33,18 @@ def state_with(*states: State, incident: Phase | None = None) -> RunState:
 )
 def test_the_worst_verdict_counts(states: tuple[State, ...], worst: State) -> None:
     assert overall(state_with(*states)) is worst
+
+
+@pytest.mark.parametrize("seen", [State.INCONCLUSIVE, State.NOT_OBSERVED])
+def test_that_there_are_numbers_is_not_green(seen: State) -> None:
+    states = {"nonfinite": State.OK, "tokens": State.OK, "mismatch": seen}
+    verdicts = {name: Verdict(detector=name, state=state) for name, state in states.items()}
+    state = RunState(job="run", mode=RunState.initial("run").mode, verdicts=verdicts)
+    assert overall(state) is seen
+    worse = {**verdicts, "tokens": Verdict(detector="tokens", state=State.WARN)}
+    assert overall(replace(state, verdicts=worse)) is State.WARN
+    better = {**verdicts, "reward": Verdict(detector="reward", state=State.OK)}
+    assert overall(replace(state, verdicts=better)) is State.OK
 
 
 def test_a_firing_incident_counts_until_it_resolves() -> None:

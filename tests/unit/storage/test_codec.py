@@ -2,7 +2,8 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
+from typing import Any
 
 import pytest
 from agent_runs import Plant
@@ -14,8 +15,9 @@ from trimtab.agent.advance import advance
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Event, EventKind, Mode, OperatorAction, OperatorVerb
+from trimtab.hooks.controls import Controls
 from trimtab.hooks.records import StepSummary
-from trimtab.storage.codec import ACTION, CONFIG, EVENT, RUN_STATE, SUMMARY, digest
+from trimtab.storage.codec import ACTION, CONFIG, EVENT, RUN_STATE, SUMMARY, Codec, digest
 
 
 @given(st.dictionaries(st.sampled_from(["loss", "grad_norm", "reward_mean"]), st.floats()))
@@ -41,11 +43,23 @@ def test_a_bare_nan_is_read_and_never_written() -> None:
     assert '"loss":"NaN"' in SUMMARY.encode(summary)
 
 
+def test_what_another_version_wrote_into_the_ledger_is_read_without_the_rest() -> None:
+    text = '{"job": "j", "attempt": 1, "step": 0, "mood": "fine", "applied": {"clip_low": 0.1, "gone": 1}}'
+    assert SUMMARY.decode(text) == StepSummary(job="j", attempt=1, step=0, applied=Controls(clip_low=0.1))
+
+
+@pytest.mark.parametrize(("codec", "text"), [(RUN_STATE, '{"job": "j", "mode": "auto", "x": 1}'), (CONFIG, '{"x": 1}')])
+def test_what_this_version_alone_writes_has_no_other_keys(codec: Codec[Any], text: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        codec.decode(text)
+    assert [error["loc"] for error in caught.value.errors()] == [(0, "x")]
+
+
 @pytest.mark.parametrize(
     ("text", "field"),
     [
-        ('{"job": "j", "attempt": 1, "step": 0, "stepp": 1}', (0, "stepp")),
-        ('{"job": "j", "attempt": 1, "step": 0, "applied": {"cliplow": 1}}', (0, "applied", "cliplow")),
+        ('{"job": "j", "attempt": 1, "step": "x"}', (0, "step")),
+        ('{"job": "j", "attempt": 1, "step": 0, "applied": {"clip_low": "x"}}', (0, "applied", "clip_low")),
         ('{"job": "j", "attempt": 1}', (0, "step")),
     ],
 )
@@ -53,6 +67,21 @@ def test_a_malformed_summary_names_its_field(text: str, field: tuple[object, ...
     with pytest.raises(ValidationError) as caught:
         SUMMARY.decode(text)
     assert [error["loc"] for error in caught.value.errors()] == [field]
+
+
+def test_the_schema_follows_the_fields_and_not_the_prose() -> None:
+    def shape(name: str, kind: Any, prose: str) -> str:
+        made = make_dataclass("Made", [("a", int), (name, kind)], frozen=True)
+        made.__doc__ = prose
+        return Codec(made, unknown="forbid").schema
+
+    before = shape("b", float, "One.")
+    assert shape("b", float, "Another.") == before
+    assert shape("b", float | None, "One.") != before
+    assert shape("c", float, "One.") != before
+    assert shape("description", float, "One.") not in (before, shape("title", float, "One."))
+    assert RUN_STATE.schema != CONFIG.schema
+    assert len(RUN_STATE.schema) == 64
 
 
 def test_a_state_in_the_middle_of_an_incident_survives() -> None:

@@ -1,11 +1,12 @@
 """The file of JSON lines."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from trimtab.storage.ledger_file import LedgerFileError, lines, read
-from trimtab.storage.values import Entry, EntryKind, Recorded, StoredEvent
+from trimtab.storage.values import Entry, EntryKind, Recorded, StoredEvent, StoredState
 
 RECORDED = Recorded(
     job="run",
@@ -24,7 +25,7 @@ RECORDED = Recorded(
         Entry(kind=EntryKind.OPERATOR, payload="{}", digest="e" * 64, received_at=2.5, seq=2),
     ),
     events=(StoredEvent(number=1, seq=1, kind="k", attempt=1, step=0, message="é", detail={"a": [1, "NaN"]}),),
-    state='{"job": "run"}',
+    state=StoredState(state='{"job": "run"}', schema="s" * 64),
 )
 
 
@@ -34,7 +35,13 @@ def written(path: Path, text_lines: list[str]) -> Path:
 
 
 def test_round_trip(tmp_path: Path) -> None:
-    assert read(written(tmp_path / "l.jsonl", list(lines(RECORDED)))) == RECORDED
+    for recorded in (RECORDED, replace(RECORDED, state=None)):
+        assert read(written(tmp_path / "l.jsonl", list(lines(recorded)))) == recorded
+
+
+def test_a_state_without_a_schema_is_of_an_unknown_one(tmp_path: Path) -> None:
+    found = read(written(tmp_path / "l.jsonl", [*list(lines(RECORDED))[:-1], '{"state": {"job": "run"}}']))
+    assert found.state == StoredState(state='{"job": "run"}', schema="")
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2, 3, 4])

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from sqlalchemy.exc import OperationalError
 
 from trimtab.storage.engine import StorageError, open_engine
 from trimtab.storage.queries import UnknownJobError
 from trimtab.storage.store import Appended, ConfigFixedError, ConflictError, Store
 from trimtab.storage.tables import Base
-from trimtab.storage.values import Entry, EntryKind, Folded, NewEvent
+from trimtab.storage.values import Entry, EntryKind, Folded, NewEvent, Past, StoredState
 
 ENTRY = Entry(kind=EntryKind.SUMMARY, payload='{"a":1}', digest="d" * 64, received_at=10.0, attempt=1, step=0, rank=0)
 ACTION = Entry(kind=EntryKind.OPERATOR, payload="{}", digest="e" * 64, received_at=11.0)
@@ -31,16 +32,20 @@ def store(path: Path) -> Store:
     return store
 
 
-def counting(_config: str, state: str | None) -> Folded[int]:
+def counting(past: Past) -> Folded[int]:
     """A fold whose state is the number of entries so far, with one event each."""
-    n = int(state or 0) + 1
+    n = int(past.state.state if past.state else 0) + 1
     event = NewEvent(kind="counted", attempt=1, step=n, message=f"entry {n}", detail=f'{{"n": {n}}}')
-    return Folded(state=str(n), events=(event,), signals={"n": float(n), "broken": float("nan")}, result=n)
+    return Folded(state=counted(n), events=(event,), signals={"n": float(n), "broken": float("nan")}, result=n)
 
 
-def silent(config: str, state: str | None) -> Folded[int]:
+def counted(n: int) -> StoredState:
+    return StoredState(state=str(n), schema="s" * 64)
+
+
+def silent(past: Past) -> Folded[int]:
     """The same without signals, as for an action."""
-    return replace(counting(config, state), signals={})
+    return replace(counting(past), signals={})
 
 
 def put(store: Store, entry: Entry, job: str = "run") -> tuple[Appended, int]:
@@ -58,7 +63,7 @@ def test_an_entry_is_stored_with_everything_that_it_changes(store: Store) -> Non
         (1, 1, "counted", "entry 1", {"n": 1}),
         (2, 2, "counted", "entry 2", {"n": 2}),
     ]
-    assert recorded.state == store.state("run") == "2"
+    assert recorded.state == store.state("run") == counted(2)
     assert store.job("run").rows == 2
 
 
@@ -84,7 +89,7 @@ def test_actions_have_no_key(store: Store) -> None:
 
 
 def test_a_fold_that_raises_stores_nothing_not_even_the_job(store: Store) -> None:
-    def broken(_config: str, _state: str | None) -> Folded[int]:
+    def broken(_past: Past) -> Folded[int]:
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
@@ -108,9 +113,9 @@ def test_an_unknown_job_is_an_error_everywhere(store: Store, read: str) -> None:
         getattr(store, read)("nope")
 
 
-def test_non_finite_signals_keep_their_kind_and_rank_0_draws_the_chart(store: Store, path: Path) -> None:
+def test_non_finite_signals_keep_their_kind(store: Store, path: Path) -> None:
     put(store, ENTRY)
-    put(store, replace(ENTRY, rank=1, digest="f" * 64))
+    put(store, ACTION)
     put(store, replace(ENTRY, step=1, digest="a" * 64))
     n, broken, unseen = store.signals("run", ["n", "broken", "unseen"], 1)
     assert (n.steps, n.values) == ((0, 1), (1.0, 3.0))
@@ -121,6 +126,55 @@ def test_non_finite_signals_keep_their_kind_and_rank_0_draws_the_chart(store: St
     assert store.attempts("run") == [1]
     rows = sqlite3.connect(path).execute("SELECT DISTINCT value, kind FROM signals WHERE name = 'broken'").fetchall()
     assert rows == [(None, "nan")]
+
+
+@pytest.mark.parametrize("ranks", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_rank_0_draws_the_chart_whenever_it_comes(store: Store, ranks: tuple[int, ...]) -> None:
+    for rank in ranks:
+        put(store, replace(ENTRY, rank=rank, digest=str(rank) * 64))
+    place = ranks.index(0) + 1
+    (n,) = store.signals("run", ["n"], 1)
+    assert (n.steps, n.values) == ((0,), (float(place),))
+    latest = store.latest_summary("run")
+    assert latest is not None
+    assert (latest.rank, latest.seq) == (0, place)
+
+
+def test_a_job_of_which_rank_0_says_nothing_has_no_chart(store: Store) -> None:
+    put(store, replace(ENTRY, rank=1))
+    assert store.signal_names("run") == []
+    assert store.latest_summary("run") is None
+
+
+def test_a_state_is_rebuilt_from_the_ledger_in_order(store: Store) -> None:
+    for step in range(3):
+        put(store, replace(ENTRY, step=step))
+
+    def steps(past: Past) -> StoredState:
+        assert (past.job, past.config, past.state) == ("run", '{"window": 5}', counted(3))
+        return StoredState(state=repr([entry.step for entry in past.entries()]), schema="other")
+
+    rebuilt = store.rebuild("run", steps)
+    assert store.state("run") == rebuilt == StoredState(state="[0, 1, 2]", schema="other")
+    with pytest.raises(UnknownJobError):
+        store.rebuild("nope", steps)
+
+
+def test_a_file_that_is_only_read_is_not_written_to(store: Store, path: Path) -> None:
+    put(store, ENTRY)
+    reader = Store(path, read_only=True)
+    put(store, replace(ENTRY, step=1))
+    assert reader.recorded("run") == store.recorded("run")
+    with pytest.raises(OperationalError, match="readonly database"):
+        put(reader, replace(ENTRY, step=2))
+
+
+def test_a_file_that_is_only_read_may_have_any_name(tmp_path: Path) -> None:
+    path = tmp_path / "50% of a?b #1.db"
+    store = Store(path)
+    store.migrate()
+    put(store, ENTRY)
+    assert [job.name for job in Store(path, read_only=True).jobs()] == ["run"]
 
 
 def test_events_are_paged_and_filtered(store: Store) -> None:
@@ -167,14 +221,14 @@ def test_threads_that_send_the_same_entries_store_each_once_and_in_order(store: 
     assert outcomes.count(Appended.STORED) == 10
     assert outcomes.count(Appended.DUPLICATE) == 70
     assert [entry.seq for entry in store.recorded("run").entries] == list(range(1, 11))
-    assert store.state("run") == "10"
+    assert store.state("run") == counted(10)
 
 
 def test_two_stores_on_one_file_see_each_other(store: Store, path: Path) -> None:
     other = Store(path)
     put(store, ENTRY)
     assert put(other, replace(ENTRY, step=1)) == (Appended.STORED, 2)
-    assert store.state("run") == "2"
+    assert store.state("run") == counted(2)
 
 
 def test_the_migrations_make_exactly_the_tables(path: Path) -> None:
@@ -184,9 +238,21 @@ def test_the_migrations_make_exactly_the_tables(path: Path) -> None:
         assert compare_metadata(context, Base.metadata) == []
 
 
+def test_states_of_before_they_had_a_schema_are_left_behind(store: Store, path: Path) -> None:
+    put(store, ENTRY)
+    with sqlite3.connect(path) as connection:
+        connection.executescript(
+            "DROP TABLE run_states; CREATE TABLE run_states (job_id INTEGER PRIMARY KEY, version INTEGER, state TEXT);"
+            "INSERT INTO run_states VALUES (1, 1, 'old'); UPDATE alembic_version SET version_num = '0001'"
+        )
+    store.migrate()
+    assert store.state("run") is None
+    assert store.job("run").rows == 1
+
+
 def test_migrating_again_changes_nothing_and_readiness_follows(path: Path) -> None:
     store = Store(path)
-    assert store.not_ready() == ["the schema is at nothing, not at 0001; restart the service to migrate it"]
+    assert store.not_ready() == ["the schema is at nothing, not at 0002; restart the service to migrate it"]
     store.migrate()
     store.migrate()
     assert store.not_ready() == []
@@ -197,7 +263,7 @@ def test_a_schema_of_a_newer_program_is_refused(store: Store, path: Path) -> Non
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(StorageError, match="upgrade trimtab"):
         Store(path).migrate()
-    assert store.not_ready() == ["the schema is at 9999, not at 0001; restart the service to migrate it"]
+    assert store.not_ready() == ["the schema is at 9999, not at 0002; restart the service to migrate it"]
 
 
 def test_sqlite_is_set_up_for_one_writer_and_many_readers(path: Path) -> None:
