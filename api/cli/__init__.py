@@ -16,6 +16,7 @@ COMMANDS = {
     "train": "trimtab.api.cli.train",
     "serve": "trimtab.api.cli.serve",
     "status": "trimtab.api.cli.status",
+    "sync": "trimtab.api.cli.sync",
     "replay": "trimtab.api.cli.replay",
     "export": "trimtab.api.cli.export",
     "bench": "trimtab.api.cli.bench",

@@ -14,22 +14,35 @@ from trimtab.storage.ledger_file import lines
 from trimtab.storage.store import Store
 
 
-def open_existing(db: Path) -> Store:
-    """The store in an existing file. Raises `StorageError`."""
+def open_to_read(db: Path) -> Store:
+    """The store in an existing file, which is left as it is.
+
+    Raises:
+        StorageError: there is no such file, or its schema is not this version's.
+    """
     if not db.is_file():
         raise StorageError(f"db: there is no file {db}; `trimtab serve --db {db}` makes one")
-    store = Store(db)
-    store.migrate()
+    store = Store(db, read_only=True)
+    found = store.revision()
+    if found.current is None:
+        raise StorageError(f"db: {db} is no database of trimtab's")
+    if not found.known:
+        raise StorageError(f"db: {db} was written by a newer version (schema {found.current}); upgrade trimtab")
+    if not found.is_newest:
+        raise StorageError(
+            f"db: {db} is of an older version (schema {found.current}, and this one reads {found.head}), and reading "
+            f"does not change it; start `trimtab serve --db {db}` once, or do so with a copy"
+        )
     return store
 
 
 def export(
     job: Annotated[str, typer.Argument(help="Name of the job.")],
-    db: Annotated[Path, typer.Option(help="SQLite file of the agent.")] = Path("trimtab.db"),
+    db: Annotated[Path, typer.Option(help="SQLite file of the agent; it may be in use.")] = Path("trimtab.db"),
     out: Annotated[Path | None, typer.Option(help="File to write; standard output when it is missing.")] = None,
 ) -> None:
     """Write a job's ledger, settings, events and state as JSON lines, for `trimtab replay`."""
-    record = open_existing(db).recorded(job)
+    record = open_to_read(db).recorded(job)
     if out is None:
         for line in lines(record):
             sys.stdout.write(line + "\n")

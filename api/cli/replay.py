@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,9 +15,11 @@ from rich.table import Table
 from trimtab.agent.config import with_settings
 from trimtab.agent.state import EventKind
 from trimtab.api.cli.errors import UsageError
-from trimtab.api.cli.export import open_existing
+from trimtab.api.cli.export import open_to_read
+from trimtab.api.cli.progress import bar
 from trimtab.api.problem import shown
-from trimtab.api.refold import Refolded, config_of, refolded
+from trimtab.api.refold import Refolded, refolded
+from trimtab.api.restore import config_of
 from trimtab.storage.ledger_file import read
 from trimtab.storage.values import Recorded
 
@@ -26,32 +29,47 @@ QUIET = {EventKind.VERDICT_CHANGED.value, EventKind.INCIDENT_PENDING.value}
 
 def replay(
     ledger: Annotated[Path, typer.Argument(help="A file that `trimtab export` wrote, or the agent's SQLite file.")],
-    job: Annotated[str | None, typer.Option(help="Which job; needed when the SQLite file holds several.")] = None,
+    job: Annotated[
+        str | None, typer.Option(help="Which job of an SQLite file; all of them when it is missing.")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Fold under another setting, and say what would differ."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the decisions even of several jobs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome of every job as JSON.")] = False,
 ) -> None:
-    """Fold a recorded run again and check that every event and the last state come out the same.
+    """Fold recorded runs again and check that every event and the last state come out the same.
 
-    Exits with 1 when they do not; under other settings (--set) a difference is the answer and not a failure.
+    Exits with 1 when those of any job do not; under other settings (--set) a difference is the answer and not a
+    failure. The file is only read, and may be in use.
     """
-    recorded = _load(ledger, job)
-    if not recorded.entries:
-        raise UsageError(f"job: {recorded.job!r} has an empty ledger; there is nothing to replay")
-    config = with_settings(config_of(recorded), dict(_parsed(text) for text in settings or ()))
-    outcome = refolded(recorded, config)
+    changes = dict(_parsed(text) for text in settings or ())
+    rows, jobs = _load(ledger, job)
+    if not sum(rows.values()):
+        raise UsageError(f"job: the ledger of {', '.join(rows) or 'every job'} is empty; there is nothing to replay")
+    outcomes = []
+    with bar("folding again", sum(rows.values()), quiet=as_json) as watch:
+        for recorded in jobs:
+            config = with_settings(config_of(recorded.job, recorded.config), changes)
+            outcomes.append(refolded(recorded, config, watch))
+    identical = all(outcome.difference is None for outcome in outcomes)
     if as_json:
-        print(json.dumps({**asdict(outcome), "identical": outcome.difference is None}))
+        each = [{**asdict(outcome), "identical": outcome.difference is None} for outcome in outcomes]
+        print(json.dumps({"identical": identical, "jobs": each}))
     else:
-        _show(Console(), outcome, changed=bool(settings))
-    if outcome.difference is not None and not settings:
+        console = Console()
+        for outcome in outcomes:
+            if verbose or len(outcomes) == 1:
+                _show_decisions(console, outcome)
+            _show_line(console, outcome, changed=bool(settings))
+    if not identical and not settings:
         raise typer.Exit(1)
 
 
-def _load(ledger: Path, job: str | None) -> Recorded:
-    if not ledger.exists():
+def _load(ledger: Path, job: str | None) -> tuple[dict[str, int], Iterator[Recorded]]:
+    """The length of each job's ledger, and the jobs themselves, one at a time."""
+    if not ledger.is_file():
         raise UsageError(f"ledger: there is no file {ledger}")
     with ledger.open("rb") as file:
         is_database = file.read(16) == b"SQLite format 3\0"
@@ -59,12 +77,11 @@ def _load(ledger: Path, job: str | None) -> Recorded:
         recorded = read(ledger)
         if job not in (None, recorded.job):
             raise UsageError(f"job: {ledger} holds {recorded.job!r}, not {job!r}")
-        return recorded
-    store = open_existing(ledger)
-    names = [known.name for known in store.jobs()]
-    if job is None and len(names) != 1:
-        raise UsageError(f"job: {ledger} holds {', '.join(names) or 'no job'}; name one with --job")
-    return store.recorded(names[0] if job is None else job)
+        return {recorded.job: len(recorded.entries)}, iter((recorded,))
+    store = open_to_read(ledger)
+    known = store.jobs() if job is None else [store.job(job)]
+    rows = {each.name: each.rows for each in reversed(known)}
+    return rows, map(store.recorded, rows)
 
 
 def _parsed(text: str) -> tuple[str, Any]:
@@ -77,16 +94,20 @@ def _parsed(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _show(console: Console, outcome: Refolded, *, changed: bool) -> None:
+def _show_decisions(console: Console, outcome: Refolded) -> None:
     table = Table("attempt", "step", "what", "why", box=None, header_style="dim")
     for event in outcome.events:
         if event["kind"] not in QUIET:
             table.add_row(str(event["attempt"]), str(event["step"]), event["kind"].replace("_", " "), event["message"])
     console.print(table)
+
+
+def _show_line(console: Console, outcome: Refolded, *, changed: bool) -> None:
     told = f"{outcome.job}: {outcome.entries} entries, {len(outcome.events)} events: "
     difference = outcome.difference
     if difference is None:
-        console.print(f"{told}[green]identical[/green]", highlight=False)
+        rest = "" if outcome.state_compared or not outcome.entries else " (the stored state is of another version)"
+        console.print(f"{told}[green]identical[/green]{rest}", highlight=False)
         return
     what = "differs under these settings" if changed else "NOT identical"
     console.print(f"{told}{what}; first at {difference.where}", style="yellow" if changed else "red", markup=False)

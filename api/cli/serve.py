@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from trimtab.api.cli.progress import bar
+from trimtab.api.restore import UnreadableJobError
 from trimtab.api.server import DEFAULT_PORT, bind
 from trimtab.api.server import serve as serve_until_ended
 from trimtab.api.service import Service
@@ -23,6 +25,7 @@ def serve(
     """Run the agent: take step summaries, watch, and answer with commands."""
     listener = bind(host, port)
     service = Service.open(db)
+    _fold_again(service, quiet=as_json)
 
     def ready(url: str) -> None:
         if as_json:
@@ -31,3 +34,14 @@ def serve(
             Console(soft_wrap=True).print(f"trimtab serves [bold]{url}[/bold] from {db} (Ctrl-C ends it)")
 
     serve_until_ended(service, listener, ready)
+
+
+def _fold_again(service: Service, *, quiet: bool) -> None:
+    """Bring the states that another version left up to date before a trainer waits for them."""
+    stale = service.stale()
+    with bar("folding ledgers again", sum(job.rows for job in stale), quiet=quiet) as watch:
+        for job in stale:
+            try:
+                service.rebuild(job.name, watch)
+            except UnreadableJobError as error:
+                Console(stderr=True, soft_wrap=True).print(f"warning: {error}", style="yellow", markup=False)

@@ -63,6 +63,9 @@ def _show_jobs(console: Console, jobs: list[JobView]) -> None:
             str(one.firing),
         )
     console.print(table)
+    for one in jobs:
+        if one.problem is not None:
+            console.print(one.problem, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def _show_health(console: Console, health: HealthView) -> None:

@@ -53,7 +53,7 @@ def test_the_agent_changes_a_control_of_a_training_process_and_replays_why(tmp_p
         assert client.controls("loop").in_sync
     outcome = json.loads(trimtab("replay", db, "--json").stdout)
     assert outcome["identical"] is True
-    assert len(outcome["events"]) == len(events)
+    assert [len(job["events"]) for job in outcome["jobs"]] == [len(events)]
 
 
 def wait_until_told(client: Client, step: int) -> None:

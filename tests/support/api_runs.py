@@ -31,11 +31,11 @@ def trimtab(*arguments: str | Path, check: bool = True) -> subprocess.CompletedP
 
 
 @contextmanager
-def serving(db: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(db: Path, *arguments: str, stderr: int | None = None) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`trimtab serve` on a free port: the process and its address. It is killed, not asked, when the block ends."""
     program = "from trimtab.api.cli import main; main()"
     command = [sys.executable, "-c", program, "serve", "--db", str(db), "--port", "0", "--json", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()

@@ -3,6 +3,7 @@
 import json
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from agent_runs import Plant
 from api_runs import drive, serving, trimtab
 
+import trimtab as face
 from trimtab.agent.state import Mode
 from trimtab.api.client import Client
 from trimtab.api.service import Service
@@ -55,8 +57,10 @@ def test_replay_of_an_exported_file_is_identical(ledger: Path, tmp_path: Path) -
     out = tmp_path / "saved.jsonl"
     trimtab("export", "saved", "--db", ledger, "--out", out)
     assert out.read_text() == trimtab("export", "saved", "--db", ledger).stdout
-    outcome = json.loads(trimtab("replay", out, "--json").stdout)
-    assert (outcome["identical"], outcome["difference"], outcome["entries"]) == (True, None, 31)
+    everything = json.loads(trimtab("replay", out, "--json").stdout)
+    (outcome,) = everything["jobs"]
+    assert everything["identical"] is outcome["identical"] is outcome["state_compared"] is True
+    assert (outcome["difference"], outcome["entries"]) == (None, 31)
     assert "controls_changed" in [event["kind"] for event in outcome["events"]]
 
 
@@ -83,7 +87,7 @@ def test_replay_under_other_settings_tells_what_would_differ(ledger: Path) -> No
     done = trimtab("replay", ledger, "--set", "mode=observe", "--set", "detectors.mismatch.std_limit=5", "--json")
     outcome = json.loads(done.stdout)
     assert outcome["identical"] is False
-    assert outcome["difference"]["where"]
+    assert outcome["jobs"][0]["difference"]["where"]
 
 
 def test_the_program_serves_on_a_free_port_and_ends_on_a_signal(tmp_path: Path) -> None:
@@ -95,7 +99,7 @@ def test_the_program_serves_on_a_free_port_and_ends_on_a_signal(tmp_path: Path) 
 
 def test_no_command_but_the_trainers_loads_torch() -> None:
     loaded = "import sys; [__import__(name) for name in sys.argv[1:]]; print('torch' in sys.modules)"
-    names = ("", ".serve", ".status", ".replay", ".export", ".bench")
+    names = ("", ".serve", ".status", ".sync", ".replay", ".export", ".bench")
     command = [sys.executable, "-c", loaded, *(f"trimtab.api.cli{name}" for name in names)]
     assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout == "False\n"
 
@@ -109,6 +113,8 @@ MISTAKES = {
     "no setting": (["replay", "LEDGER", "--set", "windov=3"], "windov: no such setting"),
     "no value": (["replay", "LEDGER", "--set", "window"], "is not NAME=VALUE"),
     "bad value": (["replay", "LEDGER", "--set", "window=many"], "window: 'many'"),
+    "no folder to deliver": (["sync", "/no/such/folder"], "there is no folder /no/such/folder"),
+    "no address": (["sync", "/tmp", "--url", "ftp://host"], "url: 'ftp://host' has no host"),
     "no job": (["export", "nope", "--db", "LEDGER"], "there is no job 'nope'"),
     "no such job to replay": (["replay", "LEDGER", "--job", "nope"], "there is no job 'nope'"),
 }
@@ -133,11 +139,89 @@ def test_a_taken_port_is_a_mistake(tmp_path: Path) -> None:
     assert done.stderr.startswith(f"error: port: cannot listen on 127.0.0.1:{port}")
 
 
-def test_a_file_with_several_jobs_needs_a_name(tmp_path: Path) -> None:
+@pytest.fixture
+def several(tmp_path: Path) -> Path:
+    """A database with two jobs that have a ledger, and one that has none."""
     service = Service.open(tmp_path / "agent.db")
     for job in ("one", "two"):
         service.ingest(Plant(seed=0, job=job).advance())
-    done = trimtab("replay", tmp_path / "agent.db", check=False)
+    service.register("three", config=None, mode=None, issuer="me", reason="to come")
+    service.store.close()
+    return tmp_path / "agent.db"
+
+
+def test_every_job_of_a_file_is_replayed_one_line_each(several: Path) -> None:
+    lines = trimtab("replay", several).stdout.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["one", "two", "three"]
+    assert all(line.endswith("identical") for line in lines)
+    assert "attempt started" in trimtab("replay", several, "--verbose").stdout
+    assert "attempt started" in trimtab("replay", several, "--job", "one").stdout
+    outcome = json.loads(trimtab("replay", several, "--json").stdout)
+    assert [(job["job"], job["entries"], job["identical"]) for job in outcome["jobs"]] == [
+        ("one", 1, True),
+        ("two", 1, True),
+        ("three", 0, True),
+    ]
+
+
+def test_one_job_that_differs_fails_the_whole_and_the_others_are_still_told(several: Path) -> None:
+    with sqlite3.connect(several) as connection:
+        connection.execute("UPDATE events SET message = 'tampered' WHERE job_id = 1")
+    done = trimtab("replay", several, check=False)
     assert done.returncode == 1
-    assert "holds two, one; name one with --job" in done.stderr
-    assert "identical" in trimtab("replay", tmp_path / "agent.db", "--job", "one").stdout
+    assert "one: 1 entries, 1 events: NOT identical; first at event 1.message" in done.stdout
+    assert "two: 1 entries, 1 events: identical" in done.stdout
+    assert json.loads(trimtab("replay", several, "--json", check=False).stdout)["identical"] is False
+
+
+def test_a_job_without_a_ledger_cannot_be_replayed_alone(several: Path) -> None:
+    done = trimtab("replay", several, "--job", "three", check=False)
+    assert done.returncode == 1
+    assert "the ledger of three is empty" in done.stderr
+
+
+def test_a_state_of_another_version_is_not_compared(several: Path) -> None:
+    with sqlite3.connect(several) as connection:
+        connection.execute("UPDATE run_states SET schema = 'older', state = '{}' WHERE job_id = 1")
+    assert "identical (the stored state is of another version)" in trimtab("replay", several, "--job", "one").stdout
+
+
+@pytest.mark.parametrize("command", ["replay", "export"])
+@pytest.mark.parametrize(
+    ("revision", "told"), [("0001", "is of an older version (schema 0001"), ("9999", "was written by a newer version")]
+)
+def test_a_file_of_another_schema_is_refused_and_left_alone(
+    several: Path, command: str, revision: str, told: str
+) -> None:
+    with sqlite3.connect(several) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+    arguments = ["replay", several] if command == "replay" else ["export", "one", "--db", several]
+    done = trimtab(*arguments, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert told in done.stderr
+    with sqlite3.connect(several) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(revision,)]
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        connection.execute("CREATE TABLE mine (x)")
+    done = trimtab("replay", tmp_path / "other.db", check=False)
+    assert done.returncode == 1
+    assert "is no database of trimtab's" in done.stderr
+
+
+def test_a_recording_is_delivered_and_a_refused_summary_kept(client: Client, url: str, tmp_path: Path) -> None:
+    folder = tmp_path / "recording"
+    with face.attach(f"file:{folder}", job="offline", attempt=1) as emitter:
+        for step in range(5):
+            emitter.end_step(step=step, scalars={"reward_mean": 0.5})
+    assert json.loads(trimtab("sync", folder, "--url", url, "--json").stdout) == {"sent": 5, "rejected": 0, "left": 0}
+    assert (client.job("offline").step, client.job("offline").rows) == (4, 5)
+    assert "0 summaries delivered" in trimtab("sync", folder, "--url", url).stdout
+    with face.attach(f"file:{folder}", job="offline", attempt=1) as emitter:
+        emitter.end_step(step=4, scalars={"reward_mean": 0.9})
+    away = trimtab("sync", folder, "--url", "http://127.0.0.1:1", check=False)
+    assert (away.returncode, "1 left: nothing answers" in away.stdout) == (1, True)
+    refused = trimtab("sync", folder, "--url", url, check=False)
+    assert (refused.returncode, f"1 refused for good, kept in {folder / 'rejected'}" in refused.stdout) == (1, True)

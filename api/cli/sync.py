@@ -1,0 +1,46 @@
+"""`trimtab sync`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from trimtab.api.cli.errors import UsageError
+from trimtab.api.client import DEFAULT_URL
+from trimtab.hooks.transport.delivery import deliver
+
+
+def sync(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="What a `file:DIR` run recorded, or what an agent that was away missed."),
+    ],
+    url: Annotated[str, typer.Option(envvar="TRIMTAB_URL", help="Where the agent serves.")] = DEFAULT_URL,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+) -> None:
+    """Deliver recorded step summaries to an agent, oldest first, and take them off the disk.
+
+    Exits with 1 when any was refused (it is kept in DIR/rejected) or is left; doing it again is safe.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"DIR: there is no folder {folder}")
+    try:
+        done = deliver(folder, url)
+    except (ValueError, OSError) as error:
+        raise UsageError(str(error)) from error
+    if as_json:
+        print(json.dumps(asdict(done)))
+    else:
+        console = Console(soft_wrap=True, highlight=False)
+        console.print(f"{done.sent} summaries delivered to {url}", markup=False)
+        if done.rejected:
+            console.print(f"{done.rejected} refused for good, kept in {folder / 'rejected'}", markup=False)
+        if done.left:
+            console.print(f"{done.left} left: nothing answers at {url}, or it asked for a pause", markup=False)
+    if done.rejected or done.left:
+        raise typer.Exit(1)
