@@ -12,7 +12,8 @@ from pathlib import Path
 from sqlalchemy.exc import SQLAlchemyError
 
 from trimtab.api.service import Service
-from trimtab.hooks.records import Command, StepSummary
+from trimtab.hooks.layout import Report
+from trimtab.hooks.records import Command
 from trimtab.storage.engine import StorageError
 from trimtab.storage.store import ConflictError
 
@@ -35,10 +36,10 @@ class LocalTransport:
         self.dropped = 0
         self._command: Command | None = None
 
-    def send(self, summary: StepSummary) -> None:
+    def send(self, report: Report) -> None:
         """Store and judge the summary; its command is there when this returns."""
         try:
-            command = self.service.ingest(summary).command
+            command = self.service.ingest(report.whole()).command
         except (SQLAlchemyError, StorageError, ConflictError, ValueError):
             self.dropped += 1
             return
@@ -48,6 +49,10 @@ class LocalTransport:
     def command(self) -> Command | None:
         """The newest command, or None before the first."""
         return self._command
+
+    def forget_command(self) -> None:
+        """As if none had been given yet."""
+        self._command = None
 
     def close(self, timeout: float) -> None:  # noqa: ARG002 - the protocol's
         """Let go of the file; nothing is pending."""

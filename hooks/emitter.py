@@ -1,35 +1,35 @@
 """What a training process holds: it takes the tensors of each loss call, reports once a step, and hands out the
 controls.
 
-Nothing here raises into training. What goes wrong inside is counted, logged once a kind, and after three failing steps
-in a row the emitter stops: it keeps the controls that are in effect and sends nothing more. Two switches for a person
-need no agent: `TRIMTAB_DISABLE=1` in the environment, or the existence of the file that `TRIMTAB_KILL_FILE` names. Both
-are read at every step, and while one is set the run has its own controls and nothing is measured or sent.
+Nothing here raises into training. What goes wrong is counted and logged once a kind. Data that cannot be taken is left
+out alone, however often it comes. Where reporting itself fails in three steps in a row, the emitter stops: it keeps the
+controls that are in effect and sends nothing more. The switches of `trimtab.hooks.switches` are read at every step;
+while one is set the run has its own controls and nothing is measured or sent. Once none is, only what the agent says
+from then on counts.
 """
 
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from trimtab.hooks.accumulate import Accumulator, Drained
 from trimtab.hooks.controls import Capabilities, ClipBounds, Controls, ControlValue
 from trimtab.hooks.fence import Accepted, fenced
+from trimtab.hooks.guard import Guard
 from trimtab.hooks.layout import Packed, Report
-from trimtab.hooks.records import RecordError, StepSummary, TokenBatch, check_job
-from trimtab.hooks.transport.background import Background
+from trimtab.hooks.records import RecordError, StepSummary, TokenBatch, check_job, check_scalar, check_staleness
+from trimtab.hooks.switches import switched_off
 from trimtab.hooks.transport.base import Transport
 
 MAX_FAILING_STEPS = 3
 CLOSE_SECONDS = 2.0
 
-_log = logging.getLogger("trimtab")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class _Pending:
     """A step whose vector may still be on its way from the device."""
 
     drained: Drained
-    fields: dict[str, Any]
-    """The other fields of its summary."""
+    summary: StepSummary
+    """Without what was measured."""
 
 
 class Emitter:
@@ -72,19 +72,18 @@ class Emitter:
         self.job, self.attempt, self.rank = job, attempt, rank
         self.transport = transport
         self.capabilities = capabilities or Capabilities(controls={})
-        self.failures = 0
-        """Errors swallowed so far."""
+        self._guard = Guard(job)
         self._last: Report | None = None
         self._base = self._controls = controls or Controls()
         self._accepted = Accepted()
         self._accumulator = Accumulator()
         self._pending: deque[_Pending] = deque()
         self._failing_steps = 0
-        self._step_failed = False
         self._stopped = False
-        self._off = _switched_off()
-        self._said: set[str] = set()
+        self._lost = 0
+        self._off = False
         self._pid = os.getpid()
+        self._read_switches()
         atexit.register(self.close)
 
     @property
@@ -98,6 +97,16 @@ class Emitter:
         return self._last.whole() if self._last else None
 
     @property
+    def failures(self) -> int:
+        """Errors swallowed so far."""
+        return self._guard.failures
+
+    @property
+    def dropped(self) -> int:
+        """Summaries lost so far: here, because a step could not be reported, or in the transport."""
+        return self._lost + self.transport.dropped
+
+    @property
     def generation(self) -> int:
         """Generation of the overrides in effect; 0 before the first command."""
         return self._accepted.generation
@@ -108,18 +117,19 @@ class Emitter:
         return dict(self._accepted.overrides)
 
     def resume(self, *, base: Controls, overrides: Mapping[str, ControlValue], generation: int) -> None:
-        """Go on with what a checkpoint recorded, so that a restart is no gap in a remedy.
+        """Go on with what a checkpoint recorded, so that a restart is no gap in a remedy; switched off, with `base`.
 
         Raises:
             ControlError: an override that `Controls` does not take.
         """
-        self._base = base
-        self._controls = base.overlaid(overrides)
+        base.overlaid(overrides)
         self._accepted = Accepted(generation=generation, overrides=dict(overrides))
+        self._read_switches()
+        self._put_in_effect(base)
 
     def observe(self, **tensors: Any) -> None:
         """Take the tensors of one loss call, the fields of `TokenBatch`; empty micro-batches count too."""
-        with self._guarded("observe"):
+        with self._guard.swallowing("observe"):
             if not self._inert():
                 self._accumulator.add(TokenBatch(**tensors), self._controls.ratio_reference)
 
@@ -143,28 +153,34 @@ class Emitter:
             clip_bounds: bounds that the loss clipped by, where they were not the nominal ones.
             base: the run's own controls from now on, where its schedule has changed them.
         """
-        with self._guarded("end_step"):
+        with self._guard.swallowing("end_step", breaks=True):
             self._read_switches()
             if not self._inert():
-                self._report(
-                    step=int(step),
-                    scalars=self._numbers(scalars or {}),
-                    policy_version=None if policy_version is None else int(policy_version),
-                    staleness=None if staleness is None else float(staleness),
+                drained = self._accumulator.drain()
+                summary = self._summary(
+                    step=step,
+                    scalars=self._numbers(scalars),
+                    policy_version=self._taken("policy_version", policy_version, int),
+                    staleness=self._taken("staleness", staleness, _age),
                     clip_bounds=clip_bounds,
                 )
+                if summary is not None:
+                    self._pending.append(_Pending(drained, summary))
+                self._send_pending(keep=1)
                 self._obey()
-        with self._guarded("end_step"):
-            self._base = base or self._base
-            self._controls = self._base.overlaid(self._accepted.overrides)
+            elif self._stopped and not self._off:
+                self._lost += 1
+        with self._guard.swallowing("end_step(base=...)"):
+            self._put_in_effect(base or self._base)
         self._count_failing_step()
         return self._controls
 
     def close(self) -> None:
         """Deliver what is pending, for at most two seconds, and stop. Safe to call twice."""
-        with self._guarded("close"):
+        with self._guard.swallowing("close"):
             if not self._inert():
                 self._send_pending(keep=0)
+        with self._guard.swallowing("close"):
             if not self._forked():
                 self.transport.close(CLOSE_SECONDS)
         self._stopped = True
@@ -176,33 +192,37 @@ class Emitter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _report(self, **fields: Any) -> None:
-        fields |= {
-            "applied": self._controls,
-            "generation": self._accepted.generation,
-            "overrides": self._accepted.overrides,
-            "refusals": self._accepted.refusals,
-        }
-        self._pending.append(_Pending(self._accumulator.drain(), fields))
-        self._send_pending(keep=1)
+    def _summary(self, *, step: int, **fields: Any) -> StepSummary | None:
+        """The step's summary without what was measured; None, and the step is lost, where no such step can be."""
+        summary = None
+        with self._guard.swallowing("end_step"):
+            summary = StepSummary(
+                job=self.job,
+                attempt=self.attempt,
+                step=int(step),
+                rank=self.rank,
+                applied=self._controls,
+                generation=self._accepted.generation,
+                overrides=self._accepted.overrides,
+                refusals=self._accepted.refusals,
+                capabilities=self.capabilities,
+                dropped_total=self.dropped,
+                **fields,
+            )
+        self._lost += summary is None
+        return summary
 
     def _send_pending(self, *, keep: int) -> None:
         """Send the steps whose vectors are here, and wait for all but the newest `keep`, which are long done."""
         while self._pending and (len(self._pending) > keep or self._pending[0].drained.ready()):
             pending = self._pending.popleft()
-            summary = StepSummary(
-                job=self.job,
-                attempt=self.attempt,
-                rank=self.rank,
-                capabilities=self.capabilities,
-                dropped_total=self.transport.dropped,
-                **pending.fields,
-            )
-            self._last = Report(summary, Packed.of(pending.drained.read()))
-            if isinstance(self.transport, Background):
-                self.transport.send_report(self._last)
-            else:
-                self.transport.send(self._last.whole())
+            try:
+                report = Report(pending.summary, Packed.of(pending.drained.read()))
+                self.transport.send(report)
+            except BaseException:
+                self._lost += 1
+                raise
+            self._last = report
 
     def _obey(self) -> None:
         accepted = fenced(
@@ -215,23 +235,42 @@ class Emitter:
         if accepted is not None:
             self._accepted = accepted
 
-    def _numbers(self, scalars: Mapping[str, Any]) -> dict[str, float]:
-        """The scalars that are numbers. One that is not is left out alone, counted and logged."""
+    def _put_in_effect(self, base: Controls) -> None:
+        self._controls = base.overlaid(self._accepted.overrides)
+        self._base = base
+
+    def _numbers(self, scalars: Mapping[str, Any] | None) -> dict[str, float]:
+        """The scalars that can be what they are called. One that cannot is left out alone, counted and logged."""
         numbers = {}
-        for name, value in scalars.items():
-            if isinstance(value, float | int):
-                numbers[name] = float(value)
-            elif value is not None:
-                with self._guarded(f"scalars.{name}"):
-                    numbers[name] = float(value)
+        for name, value in (scalars or {}).items():
+            if value is not None:
+                try:
+                    number = float(value)
+                    check_scalar(name, number)
+                    numbers[name] = number
+                except Exception as error:
+                    self._guard.swallow(f"scalars.{name}", error)
         return numbers
 
+    def _taken(self, name: str, value: Any, kind: Callable[[Any], T]) -> T | None:
+        """`value` as `kind` makes it; where it cannot, as if it had not been observed."""
+        taken = None
+        if value is not None:
+            with self._guard.swallowing(name):
+                taken = kind(value)
+        return taken
+
     def _read_switches(self) -> None:
-        off = _switched_off()
-        if off and not self._off:
-            self._say("switched off by a person: the run has its own controls, and nothing is measured or sent")
+        off = switched_off()
+        if off:
             self._accepted = Accepted()
-            self._accumulator = Accumulator()
+            if not self._off:
+                self._guard.say(
+                    "switched off by a person: the run has its own controls, and nothing is measured or sent"
+                )
+                self._accumulator = Accumulator()
+        if off or self._off:
+            self.transport.forget_command()  # said before the switch was reset, it may be long lifted
         self._off = off
 
     def _inert(self) -> bool:
@@ -241,35 +280,19 @@ class Emitter:
         """True in a child process: its copy of the transport is the parent's, so it must keep still."""
         return os.getpid() != self._pid
 
-    @contextmanager
-    def _guarded(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:
-            self.failures += 1
-            self._step_failed = True
-            self._say(
-                f"{doing}: {type(error).__name__}: {error} (training goes on; more of this kind will only be counted)",
-                kind=f"{doing} {type(error).__name__}",
-            )
-
     def _count_failing_step(self) -> None:
-        self._failing_steps = self._failing_steps + 1 if self._step_failed else 0
-        self._step_failed = False
+        self._failing_steps = self._failing_steps + 1 if self._guard.take_broke() else 0
         if self._failing_steps == MAX_FAILING_STEPS and not self._stopped:
             self._stopped = True
-            self._say(f"stopped after {MAX_FAILING_STEPS} failing steps in a row; the controls stay as they are")
+            self._lost += len(self._pending)
+            self._pending.clear()
+            self._guard.say(
+                f"stopped: reporting failed in {MAX_FAILING_STEPS} steps in a row; the controls stay as they are, and "
+                "steps are only counted as dropped"
+            )
 
-    def _say(self, message: str, kind: str | None = None) -> None:
-        if (kind or message) not in self._said:
-            self._said.add(kind or message)
-            _log.warning("%s (job %s): %s", "trimtab", self.job, message)
 
-
-def _switched_off() -> bool:
-    if os.environ.get("TRIMTAB_DISABLE", "") not in ("", "0"):
-        return True
-    kill_file = os.environ.get("TRIMTAB_KILL_FILE")
-    return bool(kill_file) and os.path.exists(str(kill_file))
+def _age(value: Any) -> float:
+    age = float(value)
+    check_staleness(age)
+    return age

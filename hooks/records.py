@@ -94,7 +94,7 @@ class NonFinite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSummary:
-    """One training step of one rank or, after the collective, of the job: distributions, sums, controls in effect.
+    """One training step of one rank: distributions, sums, controls in effect.
 
     The key is (job, attempt, step, rank): sending it again changes nothing.
     """
@@ -142,11 +142,10 @@ class StepSummary:
                 raise RecordError(f"{name}: {getattr(self, name)} is negative")
         if self.schema_version != SCHEMA_VERSION:
             raise RecordError(f"schema_version: {self.schema_version} is not {SCHEMA_VERSION}; upgrade the older side")
-        if self.staleness is not None and not self.staleness >= 0:
-            raise RecordError(f"staleness: {self.staleness} is negative or not a number")
+        if self.staleness is not None:
+            check_staleness(self.staleness)
         for name, value in self.scalars.items():
-            if name.endswith("_fraction") and math.isfinite(value) and not 0 <= value <= 1:
-                raise RecordError(f"scalars.{name}: {value} is not a fraction in [0, 1]; divide by its own denominator")
+            check_scalar(name, value)
 
     @property
     def tokens(self) -> int:
@@ -173,6 +172,18 @@ class Command:
         check_job(self.job)
         if self.generation < 1:
             raise RecordError(f"generation: {self.generation} is below 1")
+
+
+def check_scalar(name: str, value: float) -> None:
+    """Raise `RecordError` where the name says that it is a fraction, and the value is none."""
+    if name.endswith("_fraction") and math.isfinite(value) and not 0 <= value <= 1:
+        raise RecordError(f"scalars.{name}: {value} is not a fraction in [0, 1]; divide by its own denominator")
+
+
+def check_staleness(value: float) -> None:
+    """Raise `RecordError` unless `value` can be an age."""
+    if not value >= 0:
+        raise RecordError(f"staleness: {value} is negative or not a number")
 
 
 def check_job(job: str) -> None:

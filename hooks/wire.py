@@ -2,7 +2,9 @@
 
 The format is the one that `pydantic.TypeAdapter` reads and, with `ser_json_inf_nan="strings"`, writes: a dataclass is
 an object, a tuple an array, and a float that is not finite one of the strings "NaN", "Infinity" and "-Infinity". A
-field with a default may be missing, and unknown fields are ignored, so either side may be the newer one.
+field with a default may be missing, and `decode` ignores fields that it does not know. The service does so only at the
+top level of a summary: a control or a count that it does not know is refused, never silently left out. So a newer hook
+may add a field to `StepSummary`, and a newer agent one to any record, without losing the other side.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ def decode(kind: type[T], data: bytes | str) -> T:
         value = json.loads(data)
     except ValueError as error:
         raise WireError(f"{kind.__name__}: not JSON: {error}") from None
+    except RecursionError:
+        raise WireError(f"{kind.__name__}: nested more deeply than any record") from None
     return decode_value(kind, value)
 
 
@@ -137,7 +141,10 @@ def _scalar(kind: Any, value: Any) -> Any:
     if kind is float:
         if isinstance(value, str):
             return NON_FINITE.get(value, _WRONG)
-        return float(value) if isinstance(value, int | float) else _WRONG
+        try:
+            return float(value) if isinstance(value, int | float) else _WRONG
+        except OverflowError:  # an integer beyond the largest float
+            return _WRONG
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value) if value in {member.value for member in kind} else _WRONG
     if kind in (int, str):

@@ -38,6 +38,7 @@ def bench_hook(repeats: int = 300) -> dict[str, Any]:
                 hook.append(_milliseconds(lambda: _observed_step(emitter, tensors)))
                 if step % 10 == 0:
                     quantile.append(_milliseconds(lambda: _quantiles(tensors)))
+            thread = list(transport.work())
     finally:
         torch.set_num_threads(threads)
     if emitter.failures:
@@ -49,7 +50,7 @@ def bench_hook(repeats: int = 300) -> dict[str, Any]:
         "repeats": repeats,
         "backend": backend,
         "hook": _spread(hook),
-        "thread": _spread(list(transport.work())),
+        "thread": _spread(thread),
         "quantile": _spread(quantile),
         "ratio": float(np.median(quantile) / np.median(hook)),
     }

@@ -9,11 +9,12 @@ from abc import ABC, abstractmethod
 from collections import deque
 
 from trimtab.hooks.layout import Report
-from trimtab.hooks.records import StepSummary
+from trimtab.hooks.wire import encode
 
 CAPACITY = 4096
 """Summaries kept in memory; beyond it the oldest is dropped and counted."""
-
+RESTART_SECONDS = 1.0
+"""Pause after an error that nobody foresaw."""
 
 _log = logging.getLogger("trimtab")
 
@@ -22,6 +23,7 @@ class Background(ABC):
     """Takes summaries at once; a subclass's `_work` deals with them in a thread of its own.
 
     The thread starts with the first summary, so making a transport costs nothing, and forking an idle one is harmless.
+    It lives as long as the transport: an error that nobody foresaw costs the summary at the head of the queue.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
@@ -29,17 +31,15 @@ class Background(ABC):
         self._queue: deque[Report] = deque()
         self._lost = 0
         self._changed = threading.Condition(threading.RLock())
-        """Guards everything above; notified when something was sent and when closing."""
+        """Guards everything above; notified when something was sent and when closing. `send` takes it in a training
+        step, so nothing that may wait is done while it is held."""
         self._thread: threading.Thread | None = None
         self._close_at: float | None = None
         """Monotonic time at which closing must be done; None while open."""
+        self._said: set[str] = set()
 
-    def send(self, summary: StepSummary) -> None:
-        """Take one summary; the oldest gives way where the queue is full."""
-        self.send_report(Report(summary))
-
-    def send_report(self, report: Report) -> None:
-        """Like `send`; making the summary whole is left to the thread."""
+    def send(self, report: Report) -> None:
+        """Take one summary; the oldest gives way where the queue is full. Making it whole is left to the thread."""
         with self._changed:
             if self._close_at is not None:
                 self._lost += 1
@@ -54,30 +54,62 @@ class Background(ABC):
             self._changed.notify()
 
     def close(self, timeout: float) -> None:
-        """Let the thread finish for at most `timeout` seconds."""
+        """Let the thread finish for at most `timeout` seconds; what is left then is lost, and counted."""
         with self._changed:
             if self._close_at is not None:
                 return
+        self._finish(timeout)
+        with self._changed:
+            self._lost += len(self._queue)
+            self._queue.clear()
+
+    def _finish(self, timeout: float) -> None:
+        with self._changed:
             self._close_at = time.monotonic() + timeout
             self._changed.notify()
         if self._thread is not None:
             self._thread.join(timeout)
 
-    def _done_with(self, report: Report) -> None:
+    def _head(self) -> Report | None:
+        """The oldest summary in the queue; it stays there until `_done_with`."""
+        with self._changed:
+            return self._queue[0] if self._queue else None
+
+    def _payload(self, report: Report) -> bytes | None:
+        """The record to write or send. None where there can be none: then the summary is lost, and counted."""
+        try:
+            return encode(report.whole())
+        except Exception as error:
+            self._say_once(f"a summary that cannot be written: {type(error).__name__}: {error}", kind="written")
+            self._done_with(report, lost=True)
+            return None
+
+    def _done_with(self, report: Report, *, lost: bool = False) -> None:
         """Take `report` off the queue, unless it gave way to newer ones meanwhile."""
         with self._changed:
             if self._queue and self._queue[0] is report:
                 self._queue.popleft()
+                self._lost += lost
+
+    def _say_once(self, message: str, *, kind: str) -> None:
+        if kind not in self._said:
+            self._said.add(kind)
+            _log.warning("trimtab: %s (more of this kind will only be counted)", message)
 
     def _run(self) -> None:
-        try:
-            self._work()
-        except Exception:
-            _log.warning("trimtab: the transport has failed; summaries are only counted from here on", exc_info=True)
+        while True:
+            try:
+                self._work()
+                return
+            except Exception as error:
+                self._say_once(f"the transport failed: {type(error).__name__}: {error}", kind="transport")
+            head = self._head()
+            if head is not None:
+                self._done_with(head, lost=True)
             with self._changed:
-                self._lost += len(self._queue)
-                self._queue.clear()
-                self._close_at = self._close_at or time.monotonic()
+                self._changed.wait_for(lambda: self._close_at is not None, RESTART_SECONDS)
+                if self._close_at is not None:
+                    return
 
     @abstractmethod
     def _work(self) -> None:

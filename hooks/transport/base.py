@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from trimtab.hooks.records import Command, StepSummary
+from trimtab.hooks.layout import Report
+from trimtab.hooks.records import Command
 
 
 class Transport(Protocol):
     """Carries summaries to an agent and its newest command back.
 
-    `send` returns at once and never waits for a network. Nothing here raises for what an agent or a disk does; what is
-    lost is counted.
+    `send` returns at once and never waits for a network or a disk, but for a transport that says so. Nothing here
+    raises for what an agent or a disk does; what is lost is counted.
     """
 
     @property
@@ -19,12 +20,16 @@ class Transport(Protocol):
         """Summaries lost so far."""
         ...
 
-    def send(self, summary: StepSummary) -> None:
-        """Take one summary."""
+    def send(self, report: Report) -> None:
+        """Take one summary; who needs it makes it whole."""
         ...
 
     def command(self) -> Command | None:
         """The newest command received, or None before the first."""
+        ...
+
+    def forget_command(self) -> None:
+        """Let go of that command: from here on only one that is received later counts."""
         ...
 
     def close(self, timeout: float) -> None:

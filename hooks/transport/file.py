@@ -1,13 +1,13 @@
-"""A transport without an agent: every summary is written to a spool directory, to be replayed later."""
+"""A transport without an agent: every summary is written to a spool directory, for `deliver` or `read_spool` later."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from trimtab.hooks.layout import Report
 from trimtab.hooks.records import Command
 from trimtab.hooks.transport.background import Background
 from trimtab.hooks.transport.spool import Spool
-from trimtab.hooks.wire import encode
 
 
 class FileTransport(Background):
@@ -26,16 +26,18 @@ class FileTransport(Background):
         """None: nobody answers."""
         return None
 
+    def forget_command(self) -> None:
+        """There is none."""
+
     def _work(self) -> None:
-        while True:
-            with self._changed:
-                while not self._queue and self._close_at is None:
-                    self._changed.wait()
-                if not self._queue:
-                    break
-                report = self._queue[0]
-            written = self._spool.append(encode(report.whole()))
-            with self._changed:
-                self._done_with(report)
-                self._lost += not written
+        while (report := self._next()) is not None:
+            payload = self._payload(report)
+            if payload is not None:
+                self._done_with(report, lost=not self._spool.append(payload))
         self._spool.close()
+
+    def _next(self) -> Report | None:
+        """The oldest summary, once there is one; None once closed and done."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._close_at is not None)
+            return self._head()

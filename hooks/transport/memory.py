@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from trimtab.hooks.layout import Report
 from trimtab.hooks.records import Command, StepSummary
 
 
@@ -16,8 +17,9 @@ class MemoryTransport:
         self.handler = handler
         self._command: Command | None = None
 
-    def send(self, summary: StepSummary) -> None:
+    def send(self, report: Report) -> None:
         """Keep the summary, and let the handler answer it."""
+        summary = report.whole()
         self.sent.append(summary)
         if self.handler is not None:
             answer = self.handler(summary)
@@ -31,6 +33,10 @@ class MemoryTransport:
     def command(self) -> Command | None:
         """The command published last."""
         return self._command
+
+    def forget_command(self) -> None:
+        """As if none had been published yet."""
+        self._command = None
 
     def close(self, timeout: float) -> None:
         """Nothing to let go of."""

@@ -24,13 +24,14 @@ CAP_BYTES = 64 << 20
 SEGMENT_BYTES = 1 << 20
 _HEADER = struct.Struct(">II")
 _SUFFIX = ".spool"
+_LOCK = "lock"
 
 
 class Spool:
     """One writer's directory, which the same process also reads from the oldest record on. Not thread-safe.
 
-    No method raises for what the disk does: a record that could not be written is reported as False, and so is any
-    record while another process has the directory.
+    But for `claim`, no method raises for what the disk does: a record that could not be written is reported as False,
+    and so is any record while another process has the directory, or after closing.
     """
 
     def __init__(self, directory: Path, *, cap_bytes: int = CAP_BYTES, segment_bytes: int = SEGMENT_BYTES) -> None:
@@ -44,9 +45,33 @@ class Spool:
         self._size = 0
         self._offset = 0
         """Where reading goes on in the oldest segment."""
+        self._closed = False
+
+    def exists(self) -> bool:
+        """Whether a spool was ever kept in the directory."""
+        return (self.directory / _LOCK).exists()
+
+    def claim(self) -> None:
+        """Take the directory, and what an earlier process left in it.
+
+        Raises:
+            OSError: there is no such directory, or another process has it.
+        """
+        if self._lock is not None:
+            return
+        lock = os.open(self.directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._segments = deque(_segments(self.directory))
+        except OSError:
+            os.close(lock)
+            raise
+        self._lock, self._offset = lock, 0
 
     def append(self, payload: bytes) -> bool:
         """Write one record at the end; False where the disk did not take it, and then nothing of it stays."""
+        if self._closed:
+            return False
         try:
             file = self._open() if self._file is None else self._file
             record = _HEADER.pack(len(payload), zlib.crc32(payload)) + payload
@@ -63,9 +88,9 @@ class Spool:
     def peek(self) -> bytes | None:
         """The oldest record that was not popped, or None."""
         with suppress(OSError):
-            if self._lock is None and self.directory.is_dir():
-                self._claim()
-        while self._segments:
+            if self._lock is None and not self._closed and self.directory.is_dir():
+                self.claim()
+        while self._segments and not self._closed:
             payload = _read_at(self._segments[0], self._offset)
             if payload is not None:
                 return payload
@@ -78,12 +103,32 @@ class Spool:
         if payload is not None:
             self._offset += _HEADER.size + len(payload)
 
+    def count(self) -> int:
+        """Records that were not popped."""
+        return sum(1 for i, path in enumerate(self._segments) for _ in _payloads(path, 0 if i else self._offset))
+
     def close(self) -> None:
-        """Sync what was written and let another process have the directory."""
+        """Sync what was written, take what was popped off the disk, and let another process have the directory."""
         self._end_segment()
+        with suppress(OSError):
+            self._cut_popped()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+        self._closed = True
+
+    def _cut_popped(self) -> None:
+        if self._segments and self._offset:
+            segment = self._segments[0]
+            rest = segment.read_bytes()[self._offset :]
+            if not rest:
+                segment.unlink()
+                return
+            scratch = segment.with_suffix(".scratch")
+            with scratch.open("wb") as file:
+                file.write(rest)
+                os.fsync(file.fileno())
+            scratch.replace(segment)
 
     def _end_segment(self) -> None:
         if self._file is not None:
@@ -93,21 +138,10 @@ class Spool:
                 os.close(self._file)
             self._file = None
 
-    def _claim(self) -> None:
-        """Take the directory, and what an earlier process left in it; raises OSError where another process has it."""
-        lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._segments = deque(_segments(self.directory))
-        except OSError:
-            os.close(lock)
-            raise
-        self._lock, self._offset = lock, 0
-
     def _open(self) -> int:
         if self._lock is None:
             self.directory.mkdir(parents=True, exist_ok=True)
-            self._claim()
+            self.claim()
         self._keep_under_cap()
         last = self._segments[-1] if self._segments else None
         number = int(last.stem) + 1 if last else 0

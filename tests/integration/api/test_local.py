@@ -10,6 +10,7 @@ from trimtab.agent.state import Mode
 from trimtab.api.local import LocalTransport
 from trimtab.api.refold import config_of, refolded
 from trimtab.api.service import Service
+from trimtab.hooks.layout import Report
 from trimtab.hooks.records import RecordError
 from trimtab.storage.engine import StorageError
 
@@ -18,7 +19,7 @@ def run(path: Path, steps: int = 30) -> tuple[Plant, LocalTransport]:
     Service.open(path).register("run", config=None, mode=Mode.AUTO, issuer="me", reason="test")
     plant, transport = Plant(seed=2, noisy_from=4), LocalTransport(path, "run")
     for _ in range(steps):
-        transport.send(plant.advance())
+        transport.send(Report(plant.advance()))
         plant.obey(transport.command())
     return plant, transport
 
@@ -41,11 +42,11 @@ def test_what_was_decided_is_reproduced_exactly(tmp_path: Path) -> None:
 
 def test_what_the_store_refuses_is_counted_and_not_raised(tmp_path: Path) -> None:
     _, transport = run(tmp_path / "agent.db", steps=1)
-    transport.send(Plant(seed=9).advance())
+    transport.send(Report(Plant(seed=9).advance()))
     assert transport.dropped == 1
     (tmp_path / "agent.db").unlink()
     transport.close(0.0)
-    transport.send(Plant(seed=9).advance())
+    transport.send(Report(Plant(seed=9).advance()))
     assert transport.dropped == 2
 
 

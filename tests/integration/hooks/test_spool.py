@@ -108,6 +108,24 @@ def test_two_processes_never_share_a_directory(tmp_path: Path) -> None:
     assert steps(tmp_path) == [0, 1]
 
 
+def test_closing_takes_off_the_disk_what_was_popped(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    for step in range(5):
+        spool.append(record(step))
+    for _ in range(2):
+        spool.pop()
+    assert spool.count() == 3
+    spool.close()
+    assert steps(tmp_path) == [2, 3, 4]
+    assert not spool.append(record(5))
+    assert spool.peek() is None
+    again = Spool(tmp_path)
+    for _ in range(3):
+        again.pop()
+    again.close()
+    assert (steps(tmp_path), [path.name for path in tmp_path.iterdir()]) == ([], ["lock"])
+
+
 def test_a_place_where_no_directory_can_be_is_counted_not_raised(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     emitter = Emitter(FileTransport(tmp_path / "file" / "run"), job="run", attempt=1)

@@ -1,51 +1,17 @@
-"""The emitter: what it reports, what it applies, and that it never raises into training."""
+"""The emitter: what it reports, and what it applies."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
+from hook_runs import CAN, command, tensors
 
-import trimtab
 from trimtab.hooks.accumulate import Drained
-from trimtab.hooks.controls import Capabilities, Controls, Liveness
+from trimtab.hooks.controls import ControlError, Controls
 from trimtab.hooks.emitter import Emitter
 from trimtab.hooks.layout import SIZE
-from trimtab.hooks.records import Command, RecordError, SignTotals, StepSummary
+from trimtab.hooks.records import RecordError, SignTotals
 from trimtab.hooks.transport.memory import MemoryTransport
-
-CAN = Capabilities(controls=dict.fromkeys(("clip_low", "centering", "ratio_reference"), Liveness.LIVE), sampler_head=4)
-
-
-def command(generation: int, **overrides: Any) -> Command:
-    return Command(job="run", attempt=1, generation=generation, overrides=overrides, reason="", issuer="agent")
-
-
-def tensors(tokens: int = 4) -> dict[str, Any]:
-    logprobs = np.full((2, tokens), -1.0, dtype=np.float32)
-    return {
-        "train_logprobs": logprobs,
-        "old_logprobs": logprobs - np.float32(0.125),
-        "rollout_logprobs": logprobs - np.float32(0.5),
-        "advantages": np.float32([1.0, -1.0]),
-        "loss_mask": np.ones((2, tokens)),
-        "entropy": np.full((2, tokens), 0.5, dtype=np.float32),
-    }
-
-
-@pytest.fixture
-def transport() -> MemoryTransport:
-    return MemoryTransport()
-
-
-@pytest.fixture
-def emitter(transport: MemoryTransport) -> Iterator[Emitter]:
-    with Emitter(transport, job="run", attempt=1, capabilities=CAN, rank=3) as made:
-        yield made
 
 
 def test_a_step_is_reported_with_what_was_in_effect_during_it(emitter: Emitter, transport: MemoryTransport) -> None:
@@ -100,111 +66,6 @@ def test_an_agent_in_the_process_answers_at_once() -> None:
     assert [emitter.end_step(step=step).clip_low for step in range(3)] == [0.1, 0.2, pytest.approx(0.3)]
 
 
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        {},
-        {"train_logprobs": None, "advantages": None, "loss_mask": None},
-        {"train_logprobs": "high", "advantages": [1.0], "loss_mask": [1]},
-        {"train_logprobs": object(), "advantages": object(), "loss_mask": object()},
-        {"train_logprobs": [[1.0], [1.0, 2.0]], "advantages": [1.0], "loss_mask": [[1]]},
-        {**tensors(), "mood": 1},
-        {**tensors(), "old_logprobs": np.zeros((9, 9))},
-    ],
-)
-def test_garbage_is_counted_and_training_goes_on(
-    emitter: Emitter, transport: MemoryTransport, caplog: pytest.LogCaptureFixture, garbage: dict[str, Any]
-) -> None:
-    for _ in range(5):
-        emitter.observe(**garbage)
-    emitter.observe(**tensors())
-    emitter.end_step(step=0)
-    assert emitter.failures == 5
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert transport.sent[0].positive.tokens == 4
-
-
-def test_one_scalar_that_is_no_number_is_left_out_alone(emitter: Emitter, transport: MemoryTransport) -> None:
-    emitter.end_step(step=0, scalars={"loss": "high", "reward_mean": np.float32(0.5), "grad_norm": float("nan")})  # type: ignore[dict-item]
-    assert str(transport.sent[0].scalars) == "{'reward_mean': 0.5, 'grad_norm': nan}"
-    assert emitter.failures == 1
-
-
-class Broken(MemoryTransport):
-    """A transport with a bug."""
-
-    def send(self, summary: StepSummary) -> None:
-        raise RuntimeError(f"step {summary.step}")
-
-
-def test_three_failing_steps_in_a_row_stop_it_and_it_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
-    emitter = Emitter(Broken(), job="run", attempt=1)
-    for step in range(10):
-        assert emitter.end_step(step=step) == Controls()
-    emitter.observe()
-    assert emitter.failures == 3
-    assert [record.getMessage().split(": ")[1][:7] for record in caplog.records] == ["end_ste", "stopped"]
-    emitter.close()
-
-
-def test_stopping_keeps_the_controls_and_still_takes_the_runs_own(caplog: pytest.LogCaptureFixture) -> None:
-    transport = MemoryTransport()
-    emitter = Emitter(transport, job="run", attempt=1, capabilities=CAN)
-    transport.set_command(command(1, clip_low=0.1))
-    emitter.end_step(step=0)
-    for step in range(1, 4):
-        emitter.end_step(step=-step)
-    assert emitter.end_step(step=5, base=Controls(clip_low=0.3, lr_scale=2.0)) == Controls(clip_low=0.1, lr_scale=2.0)
-    assert len(transport.sent) == 1
-    assert "step: -1 is negative" in caplog.text
-
-
-def test_failures_that_are_not_in_a_row_do_not_stop_it(emitter: Emitter, transport: MemoryTransport) -> None:
-    for step in range(12):
-        if step % 3:
-            emitter.observe()
-        emitter.end_step(step=step)
-    assert (emitter.failures, len(transport.sent)) == (8, 12)
-
-
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_only_a_wish_to_stop_passes(interrupt: type[BaseException]) -> None:
-    class Interrupted(MemoryTransport):
-        def send(self, summary: StepSummary) -> None:
-            raise interrupt(summary.step)
-
-    with pytest.raises(interrupt):
-        Emitter(Interrupted(), job="run", attempt=1).end_step(step=0)
-
-
-def test_the_environment_switches_it_off_and_on(
-    emitter: Emitter, transport: MemoryTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    transport.set_command(command(1, clip_low=0.1))
-    assert emitter.end_step(step=0).clip_low == 0.1
-    monkeypatch.setenv("TRIMTAB_DISABLE", "1")
-    emitter.observe(**tensors())
-    assert emitter.end_step(step=1) == Controls()
-    emitter.observe(**tensors())
-    assert emitter.end_step(step=2) == Controls()
-    monkeypatch.setenv("TRIMTAB_DISABLE", "0")
-    assert emitter.end_step(step=3).clip_low == 0.1
-    assert [(item.step, item.generation, item.tokens) for item in transport.sent] == [(0, 0, 0), (3, 0, 0)]
-
-
-def test_a_file_switches_it_off_with_the_agent_dead(
-    emitter: Emitter, transport: MemoryTransport, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("TRIMTAB_KILL_FILE", str(tmp_path / "kill"))
-    transport.set_command(command(1, clip_low=0.1))
-    assert emitter.end_step(step=0).clip_low == 0.1
-    (tmp_path / "kill").touch()
-    assert emitter.end_step(step=1) == Controls()
-    (tmp_path / "kill").unlink()
-    assert emitter.end_step(step=2).clip_low == 0.1
-    assert [item.step for item in transport.sent] == [0, 2]
-
-
 def test_vectors_that_are_on_their_way_are_sent_a_step_later_and_in_order(transport: MemoryTransport) -> None:
     """As on an accelerator: a copy that has not arrived is not waited for before the next step has ended."""
     arrived: list[bool] = []
@@ -249,27 +110,30 @@ def test_after_closing_nothing_happens(transport: MemoryTransport) -> None:
     assert ([item.step for item in transport.sent], emitter.failures) == ([0], 0)
 
 
+def test_resuming_goes_on_with_the_checkpoints_overrides(emitter: Emitter, transport: MemoryTransport) -> None:
+    emitter.resume(base=Controls(clip_high=0.3), overrides={"clip_low": 0.1}, generation=4)
+    assert emitter.controls == Controls(clip_low=0.1, clip_high=0.3)
+    assert (emitter.overrides, emitter.generation) == ({"clip_low": 0.1}, 4)
+    transport.set_command(command(4, clip_low=0.4))
+    assert emitter.end_step(step=10).clip_low == 0.1
+    assert (transport.sent[0].applied, transport.sent[0].generation) == (Controls(clip_low=0.1, clip_high=0.3), 4)
+    assert transport.sent[0].overrides == {"clip_low": 0.1}
+
+
+def test_resuming_with_what_no_control_takes_changes_nothing(emitter: Emitter) -> None:
+    with pytest.raises(ControlError, match="clip_low: 7 is not a number"):
+        emitter.resume(base=Controls(clip_high=0.3), overrides={"clip_low": 7}, generation=4)
+    assert (emitter.controls, emitter.overrides, emitter.generation) == (Controls(), {}, 0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"job": "no spaces"}, "job: 'no spaces' must be"),
+        ({"job": "no spaces", "attempt": 1}, "job: 'no spaces' must be"),
         ({"job": "run", "attempt": -1}, "attempt: -1 is negative"),
-        ({"job": "run", "rank": -1}, "rank: -1 is negative"),
-        ({"job": "run", "url": "ftp://host"}, "url: 'ftp://host' starts with none of http:"),
-        ({"job": "run", "url": "file:"}, "url: 'file:' names no path"),
-        ({"job": "run", "url": "http:///x"}, "url: 'http:///x' has no host"),
+        ({"job": "run", "attempt": 1, "rank": -1}, "rank: -1 is negative"),
     ],
 )
-def test_what_cannot_be_fails_before_the_first_step(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        trimtab.attach(**{"url": "memory:", **arguments})
-
-
-def test_attach_numbers_attempts_by_the_clock_and_lets_a_number_be_given() -> None:
-    with trimtab.attach("memory:", job="run") as first, trimtab.attach("memory:", job="run", attempt=4) as second:
-        assert first.attempt > 1_700_000_000
-        assert second.attempt == 4
-
-
-def test_record_errors_are_value_errors() -> None:
-    assert issubclass(RecordError, ValueError)
+def test_what_cannot_name_a_run_is_refused(transport: MemoryTransport, arguments: dict, message: str) -> None:
+    with pytest.raises(RecordError, match=message):
+        Emitter(transport, **arguments)

@@ -1,0 +1,94 @@
+"""One kept-alive connection to an agent: one POST a summary, and what came of it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import time
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from trimtab.hooks.records import Command
+from trimtab.hooks.transport.backoff import retry_after
+from trimtab.hooks.wire import decode_value
+
+PATH = "/v1/summaries"
+REPLY_BYTES = 1 << 20
+KINDS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+
+_log = logging.getLogger("trimtab")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of one POST; neither delivered nor rejected where nobody could be reached who decides."""
+
+    delivered: bool = False
+    rejected: str = ""
+    """Why the agent will never take it."""
+    asked: float | None = None
+    """Seconds that the agent asked to be left alone for."""
+    command: Command | None = None
+
+
+class Connection:
+    """A connection to the agent at `url`, made when it is needed.
+
+    Raises:
+        ValueError: the URL has no host, or is not HTTP.
+    """
+
+    def __init__(self, url: str, token: str | None = None, timeout: float = 10.0) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in KINDS or not parts.hostname:
+            raise ValueError(f"url: {url!r} has no host; write it like http://127.0.0.1:8787")
+        self.url = url
+        self._connection = KINDS[parts.scheme](parts.hostname, parts.port, timeout=timeout)
+        self._path = parts.path.rstrip("/") + PATH
+        self._headers = {"Content-Type": "application/json", "User-Agent": "trimtab"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._said_unreadable = False
+
+    def post(self, payload: bytes) -> Answer:
+        """Try once; a connection that the agent had closed while idle gets a second chance. Never raises."""
+        chances = 1 if self._connection.sock is None else 2
+        while chances:
+            try:
+                return self._exchange(payload)
+            except Exception as error:  # whatever it says: no reply of an agent ends the thread
+                self.hang_up()
+                chances = 0 if isinstance(error, TimeoutError) else chances - 1
+        return Answer()
+
+    def hang_up(self) -> None:
+        """Close the connection; the next POST opens another."""
+        self._connection.close()
+
+    def _exchange(self, payload: bytes) -> Answer:
+        self._connection.request("POST", self._path, body=payload, headers=self._headers)
+        response = self._connection.getresponse()
+        body = response.read(REPLY_BYTES)
+        if response.status == 429 or response.status >= 500:
+            self.hang_up()
+            return Answer(asked=retry_after(response.headers.get("Retry-After"), time.time()))
+        if not 200 <= response.status < 300:
+            self.hang_up()
+            return Answer(rejected=f"{response.status} {body[:500].decode(errors='replace')}")
+        if not response.isclosed():
+            self.hang_up()
+        reply = json.loads(body)
+        if not isinstance(reply, dict) or "command" not in reply:
+            raise ValueError("not an agent's reply")
+        return Answer(delivered=True, command=self._command(reply["command"]))
+
+    def _command(self, value: object) -> Command | None:
+        """The command in a reply. One that cannot be read is left alone: the summary was delivered all the same."""
+        try:
+            return None if value is None else decode_value(Command, value)
+        except Exception as error:
+            if not self._said_unreadable:
+                self._said_unreadable = True
+                _log.warning("trimtab: a command that cannot be read: %.500s", error)
+            return None

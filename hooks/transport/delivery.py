@@ -1,0 +1,63 @@
+"""Deliver what a spool directory holds, without a training process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimtab.hooks.transport.connection import Connection
+from trimtab.hooks.transport.spool import Spool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """What became of the summaries of a spool directory."""
+
+    sent: int
+    """Taken by the agent, and taken off the disk."""
+    rejected: int
+    """Refused by the agent for good, and moved to the directory's folder `rejected`."""
+    left: int = 0
+    """Still there: the agent could not be reached, or asked for a pause."""
+
+
+def deliver(spool_dir: str | Path, url: str, token: str | None = None) -> Delivered:
+    """Deliver a `file:` recording, or what was left for an agent that was away, to the agent at `url`.
+
+    The oldest summary goes first, and the first that finds no agent ends it. Doing it again is safe: the agent ignores
+    what it has already seen.
+
+    Raises:
+        ValueError: the URL has no host, or is not HTTP.
+        OSError: there is no such directory, another process is using it, or a refused summary cannot be kept.
+    """
+    agent, directory = Connection(url, token), Path(spool_dir)
+    spool, rejects = Spool(directory), Spool(directory / "rejected")
+    _claim(spool)
+    sent = rejected = 0
+    try:
+        while (payload := spool.peek()) is not None:
+            answer = agent.post(payload)
+            if answer.delivered:
+                sent += 1
+            elif answer.rejected:
+                if not rejects.append(payload):
+                    raise OSError(f"{rejects.directory}: does not take a summary that the agent refused")
+                rejected += 1
+            else:
+                break
+            spool.pop()
+        return Delivered(sent=sent, rejected=rejected, left=spool.count())
+    finally:
+        agent.hang_up()
+        for used in (spool, rejects):
+            used.close()
+
+
+def _claim(spool: Spool) -> None:
+    if not spool.exists():
+        raise FileNotFoundError(f"{spool.directory}: nothing was recorded here")
+    try:
+        spool.claim()
+    except BlockingIOError:
+        raise BlockingIOError(f"{spool.directory}: a running process is using it") from None
