@@ -115,6 +115,7 @@ function choose(name) {
 
 function link(state, text) {
   at("link").className = state;
+  document.body.classList.toggle("stale", state !== "live"); // what is shown may be true no longer: nothing is green
   if (at("link").textContent !== text) at("link").textContent = text;
 }
 

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -93,15 +94,20 @@ def test_what_nobody_saw_is_grey(page: Page, service: Service) -> None:
     expect(page.get_by_role("heading", name="silent")).to_be_visible()
     chips = page.locator("#verdicts .chip.not_observed")
     expect(chips.first).to_be_visible()
-    green = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--ok').trim()")
-    for colour in chips.evaluate_all("all => all.map((one) => getComputedStyle(one).color)"):
-        assert colour != hex_to_rgb(green)
+    assert green(page) not in painted(page, "#verdicts .chip.not_observed")
     expect(page.locator("figure.chart", has_text="Reward").get_by_text("not observed").first).to_be_visible()
 
 
-def hex_to_rgb(colour: str) -> str:
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgb({red}, {green}, {blue})"
+def green(page: Page) -> str:
+    """The page's colour of OK."""
+    colour = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--ok').trim()")
+    return f"rgb({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))})"
+
+
+def painted(page: Page, selector: str) -> set[str]:
+    """Colours of the text and the background of these elements."""
+    colours = "all => all.flatMap((one) => [getComputedStyle(one).color, getComputedStyle(one).backgroundColor])"
+    return set(page.locator(selector).evaluate_all(colours))
 
 
 def test_a_person_turns_a_control_off_and_lifts_it_with_a_reason(page: Page, service: Service) -> None:
@@ -205,7 +211,30 @@ def test_it_fits_the_screen_and_every_control_has_a_name(
 def test_a_service_that_is_gone_is_told(browser: Browser, service: Service) -> None:
     with running(service) as url:
         page = browser.new_page(base_url=url)
-        page.goto("/")
+        page.goto("/?job=healthy")
         expect(page.locator("#link")).to_have_text("live")
+        expect(page.locator("#overall .chip.ok")).to_be_visible()
+        assert painted(page, "#overall .chip, #verdicts .chip, #jobs .dot") >= {green(page)}
     expect(page.locator("#link")).to_contain_text("does not answer")
+    assert green(page) not in painted(page, "#overall .chip, #verdicts .chip, #jobs .dot")
     page.close()
+
+
+def test_a_run_of_which_only_the_numbers_themselves_were_judged_is_not_green(page: Page, service: Service) -> None:
+    service.ingest(Plant(seed=0, job="first-step").advance())
+    page.get_by_role("button", name="first-step").click()
+    expect(page.get_by_role("heading", name="first-step")).to_be_visible()
+    expect(page.locator("#overall .chip")).to_contain_text("Inconclusive")
+    expect(page.locator("#where")).to_contain_text("2 of 7 detectors could judge")
+    assert green(page) not in painted(page, "#overall .chip, #jobs button[aria-current=true] .dot")
+
+
+def test_a_job_that_cannot_be_read_is_told_and_not_green(page: Page, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "agent.db") as connection:
+        connection.execute("UPDATE jobs SET config = '{\"gone\": 1}' WHERE name = 'healthy'")
+        connection.execute("DELETE FROM run_states WHERE job_id = (SELECT id FROM jobs WHERE name = 'healthy')")
+    page.get_by_role("button", name="healthy").click()
+    expect(page.locator("#link")).to_contain_text("job 'healthy': its settings")
+    assert green(page) not in painted(page, "#jobs button[aria-current=true] .dot")
+    page.get_by_role("button", name="saved").click()
+    expect(page.locator("#link")).to_have_text("live")
