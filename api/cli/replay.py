@@ -107,9 +107,13 @@ def _show_line(console: Console, outcome: Refolded, *, changed: bool) -> None:
     difference = outcome.difference
     if difference is None:
         rest = "" if outcome.state_compared or not outcome.entries else " (the stored state is of another version)"
-        console.print(f"{told}[green]identical[/green]{rest}", highlight=False)
+        console.print(f"{told}[green]identical[/green]{rest}", highlight=False, soft_wrap=True)
         return
     what = "differs under these settings" if changed else "NOT identical"
-    console.print(f"{told}{what}; first at {difference.where}", style="yellow" if changed else "red", markup=False)
-    console.print(f"  stored    {shown(difference.stored)}", markup=False)
-    console.print(f"  replayed  {shown(difference.replayed)}", markup=False)
+    lines = (
+        f"{told}{what}; first at {difference.where}",
+        f"  stored    {shown(difference.stored)}",
+        f"  replayed  {shown(difference.replayed)}",
+    )
+    for line, style in zip(lines, ("yellow" if changed else "red", "none", "none"), strict=True):
+        console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
