@@ -1,0 +1,136 @@
+"""Controls, the overrides laid over them, and what a trainer can do."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from trimtab.hooks.controls import (
+    CHOICES,
+    CONTROL_NAMES,
+    NUMERIC_BOUNDS,
+    Capabilities,
+    ClipBounds,
+    ControlError,
+    Controls,
+    Liveness,
+    check_value,
+)
+
+EVERYTHING = Capabilities(
+    controls=dict.fromkeys(CONTROL_NAMES, Liveness.LIVE),
+    rollout_logprobs=True,
+    sampler_head=8,
+    shadow=True,
+    sampler_formats=("bf16", "nvfp4"),
+    train_formats=("bf16",),
+)
+
+
+def test_every_control_has_a_rule_and_its_default_keeps_it() -> None:
+    ruled = {*NUMERIC_BOUNDS, *CHOICES, "centering", "sampler_format", "train_format"}
+    assert ruled == set(CONTROL_NAMES) == {field.name for field in fields(Controls)}
+    for name in CONTROL_NAMES:
+        check_value(name, getattr(Controls(), name))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("clip_low", 0.0),
+        ("clip_low", 1.0),
+        ("clip_low", 1),
+        ("clip_high", 100.0),
+        ("importance_high", math.inf),
+        ("lr_scale", 0.0),
+        ("ratio_reference", "sampler"),
+        ("clip_mode", "calibrated"),
+        ("importance", "mis"),
+        ("centering", False),
+        ("sampler_format", "anything"),
+    ],
+)
+def test_values_at_the_edge_are_taken(name: str, value: Any) -> None:
+    assert getattr(Controls().overlaid({name: value}), name) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("clip_low", 1.0000001, "clip_low: 1.0000001 is not a number in [0, 1]"),
+        ("clip_low", -0.1, "clip_low: -0.1 is not a number in [0, 1]"),
+        ("clip_low", math.nan, "clip_low: nan is not a number in [0, 1]"),
+        ("clip_low", True, "clip_low: True is not a number in [0, 1]"),
+        ("clip_low", "0.1", "clip_low: '0.1' is not a number in [0, 1]"),
+        ("clip_high", math.inf, "clip_high: inf is not a number in [0, 100]"),
+        ("importance_high", 0.5, "importance_high: 0.5 is not a number in [1, inf]"),
+        ("centering", 1, "centering: 1 is not true or false"),
+        ("clip_mode", "auto", "clip_mode: 'auto' is none of nominal, calibrated"),
+        ("importance", None, "importance: None is none of none, tis, mis"),
+        ("train_format", "", "train_format: '' is not the name of a number format"),
+        ("train_format", 8, "train_format: 8 is not the name of a number format"),
+        ("learning_rate", 1.0, f"learning_rate: no such control; the controls are {', '.join(CONTROL_NAMES)}"),
+    ],
+)
+def test_what_a_control_cannot_be_is_named(name: str, value: Any, message: str) -> None:
+    with pytest.raises(ControlError) as overlaid:
+        Controls().overlaid({name: value})
+    assert str(overlaid.value) == message
+    if name in CONTROL_NAMES:
+        with pytest.raises(ControlError) as made:
+            Controls(**{name: value})
+        assert str(made.value) == message
+
+
+def test_overrides_touch_nothing_else() -> None:
+    own = Controls(clip_low=0.3, sampler_format="nvfp4")
+    assert own.overlaid({"centering": True}) == Controls(clip_low=0.3, sampler_format="nvfp4", centering=True)
+    assert own.overlaid({}) is own
+
+
+@pytest.mark.parametrize(
+    ("controls", "low", "high"),
+    [
+        (Controls(), math.log(0.8), math.log(1.2)),
+        (Controls(clip_low=1.0, clip_high=0.28), -math.inf, math.log(1.28)),
+        (Controls(clip_low=0.0, clip_high=0.0), 0.0, 0.0),
+    ],
+)
+def test_nominal_bounds_are_logarithms(controls: Controls, low: float, high: float) -> None:
+    bounds = ClipBounds.nominal(controls)
+    assert (bounds.low, bounds.high) == (pytest.approx(low), pytest.approx(high))
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "value", "refusal"),
+    [
+        ({"controls": {}}, "clip_low", 0.1, "clip_low: absent in this trainer"),
+        ({"controls": {"clip_low": Liveness.RESTART}}, "clip_low", 0.1, "clip_low: restart in this trainer"),
+        ({"controls": {"clip_low": Liveness.NEXT_ROLLOUT}}, "clip_low", 0.1, None),
+        ({"sampler_head": 0}, "centering", True, "centering: the rollouts record no sampler head"),
+        ({"sampler_head": 0}, "centering", False, None),
+        ({"rollout_logprobs": False}, "importance", "tis", "importance: the rollouts record no sampler log-probs"),
+        ({"rollout_logprobs": False}, "importance", "none", None),
+        ({"shadow": False}, "clip_mode", "calibrated", "clip_mode: calibrated bounds need the BF16 twin"),
+        ({"shadow": False}, "clip_mode", "nominal", None),
+        ({}, "sampler_format", "nvfp4", None),
+        ({}, "sampler_format", "fp8", "sampler_format: 'fp8' is none of bf16, nvfp4"),
+        ({"train_formats": ()}, "train_format", "bf16", "train_format: 'bf16' is none of no format"),
+    ],
+)
+def test_what_a_trainer_cannot_do_is_refused(
+    change: dict[str, Any], name: str, value: Any, refusal: str | None
+) -> None:
+    given = {field.name: getattr(EVERYTHING, field.name) for field in fields(Capabilities)} | change
+    said = Capabilities(**given).refusal(name, value)
+    assert said is None if refusal is None else said is not None and said.startswith(refusal)
+
+
+def test_impossible_capabilities_are_refused() -> None:
+    with pytest.raises(ControlError, match=r"controls\.speed: no such control"):
+        Capabilities(controls={"speed": Liveness.LIVE})
+    with pytest.raises(ControlError, match="sampler_head: -1 is negative"):
+        Capabilities(controls={}, sampler_head=-1)
