@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from trimtab.api.restore import UnreadableJobError
 from trimtab.api.service import Service
 from trimtab.hooks.layout import Report
 from trimtab.hooks.records import Command
@@ -30,9 +31,11 @@ class LocalTransport:
         Raises:
             StorageError: the file cannot be used.
             RecordError: the name cannot name a job.
+            UnreadableJobError: the job was stored by another version, and means nothing to this one.
         """
         self.service = Service.open(path)
         self.service.register(job, config=None, mode=None, issuer="local", reason="attached")
+        self.service.state(job)  # where its ledger has to be folded again, not within a training step
         self.dropped = 0
         self._command: Command | None = None
 
@@ -40,7 +43,7 @@ class LocalTransport:
         """Store and judge the summary; its command is there when this returns."""
         try:
             command = self.service.ingest(report.whole()).command
-        except (SQLAlchemyError, StorageError, ConflictError, ValueError):
+        except (SQLAlchemyError, StorageError, ConflictError, UnreadableJobError, ValueError):
             self.dropped += 1
             return
         if command is not None:

@@ -8,7 +8,8 @@ from agent_runs import Plant
 import trimtab
 from trimtab.agent.state import Mode
 from trimtab.api.local import LocalTransport
-from trimtab.api.refold import config_of, refolded
+from trimtab.api.refold import refolded
+from trimtab.api.restore import config_of
 from trimtab.api.service import Service
 from trimtab.hooks.layout import Report
 from trimtab.hooks.records import RecordError
@@ -37,7 +38,7 @@ def test_what_was_decided_is_reproduced_exactly(tmp_path: Path) -> None:
     _, transport = run(tmp_path / "agent.db")
     recorded = transport.service.store.recorded("run")
     assert len(recorded.events) > 4
-    assert refolded(recorded, config_of(recorded)).difference is None
+    assert refolded(recorded, config_of("run", recorded.config)).difference is None
 
 
 def test_what_the_store_refuses_is_counted_and_not_raised(tmp_path: Path) -> None:
