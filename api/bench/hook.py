@@ -11,7 +11,6 @@ import torch
 
 from trimtab.hooks import native
 from trimtab.hooks.emitter import Emitter
-from trimtab.hooks.records import Command
 from trimtab.hooks.transport.background import Background
 from trimtab.hooks.wire import encode
 
@@ -76,10 +75,6 @@ class _Parked(Background):
     """
 
     dropped = 0
-
-    def command(self) -> Command | None:
-        """None: nobody answers."""
-        return None
 
     def _work(self) -> None:
         with self._changed:

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 
 from trimtab.hooks.layout import Report
+from trimtab.hooks.records import Command
 from trimtab.hooks.wire import encode
 
 CAPACITY = 4096
@@ -36,7 +37,17 @@ class Background(ABC):
         self._thread: threading.Thread | None = None
         self._close_at: float | None = None
         """Monotonic time at which closing must be done; None while open."""
+        self._command: Command | None = None
+        """The newest command received; a subclass that hears from an agent sets it."""
         self._said: set[str] = set()
+
+    def command(self) -> Command | None:
+        """The newest command received, or None before the first."""
+        return self._command
+
+    def forget_command(self) -> None:
+        """As if none had been received yet."""
+        self._command = None
 
     def send(self, report: Report) -> None:
         """Take one summary; the oldest gives way where the queue is full. Making it whole is left to the thread."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from trimtab.hooks.layout import Report
-from trimtab.hooks.records import Command
 from trimtab.hooks.transport.background import Background
 from trimtab.hooks.transport.spool import Spool
 
@@ -21,13 +20,6 @@ class FileTransport(Background):
     def dropped(self) -> int:
         """Summaries lost so far: the disk did not take them, the cap deleted them, or the queue was full."""
         return self._lost + self._spool.dropped
-
-    def command(self) -> Command | None:
-        """None: nobody answers."""
-        return None
-
-    def forget_command(self) -> None:
-        """There is none."""
 
     def _work(self) -> None:
         while (report := self._next()) is not None:

@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 
 from trimtab.hooks.layout import Report
-from trimtab.hooks.records import Command
 from trimtab.hooks.transport.background import CAPACITY, Background
 from trimtab.hooks.transport.backoff import Backoff
 from trimtab.hooks.transport.connection import Answer, Connection
@@ -55,7 +54,6 @@ class HttpTransport(Background):
         """The disk did not take a summary; it is asked again after the next try to deliver."""
         self.rejected = 0
         """Summaries that the agent refused for good."""
-        self._command: Command | None = None
         self._failures = 0
         self._not_before = 0.0
 
@@ -63,14 +61,6 @@ class HttpTransport(Background):
     def dropped(self) -> int:
         """Summaries lost so far."""
         return self._lost + sum(spool.dropped for spool in (self._spool, self._rejects) if spool)
-
-    def command(self) -> Command | None:
-        """The newest command received."""
-        return self._command
-
-    def forget_command(self) -> None:
-        """As if none had been received yet."""
-        self._command = None
 
     def _finish(self, timeout: float) -> None:
         """Deliver for half of `timeout`, and leave the rest to the disk; without a spool, deliver throughout."""

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from trimtab.hooks.layout import Report
-from trimtab.hooks.records import Command, StepSummary
+from trimtab.hooks.records import StepSummary
 from trimtab.hooks.transport import background
 from trimtab.hooks.transport.background import Background
 
@@ -28,12 +28,6 @@ class Failing(Background):
     @property
     def dropped(self) -> int:
         return self._lost
-
-    def command(self) -> Command | None:
-        return None
-
-    def forget_command(self) -> None:
-        pass
 
     def _work(self) -> None:
         while True:
