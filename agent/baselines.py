@@ -14,7 +14,10 @@ what is followed is an exponential average of quantiles.
 
 The anchor is (m, s) at the end of the warm-up and stays there. An exponential average absorbs a slow ramp (an average
 with a = 0.02 and |z| > 6 missed entropy and reward ramps in 3 of 3 seeds each); a distance to the anchor cannot be
-absorbed. Detectors sum distances to the anchor; distances to the average tell a jump from a ramp.
+absorbed. But an anchor knows nothing of what the run reached after it: a reward that went from 0.2 to 0.9 and back to
+0.6 is above its anchor throughout. So the highest and the lowest average are kept as well, (m, s) each, from the anchor
+on: a run that makes progress carries its reference along, and a fall from it cannot be absorbed either. The average of
+white noise has a standard deviation of 0.14 s, so its extremes lie within half of s, which a CUSUM with k = 1 forgives.
 
 Non-finite values are counted and change nothing. A baseline is frozen while an incident about its signal is open, and
 learnt anew (`Baseline()`) when the run enters another regime, so what it says is about the regime that it was learnt
@@ -88,6 +91,10 @@ class Baseline:
     """Follows the signal; None during the warm-up."""
     anchor: Level | None = None
     """The level at the end of the warm-up; None before."""
+    highest: Level | None = None
+    """The average when its location was highest, the anchor included."""
+    lowest: Level | None = None
+    """The average when its location was lowest, the anchor included."""
     nonfinite: int = 0
     """Values that were not finite, and so were not learnt."""
 
@@ -95,14 +102,20 @@ class Baseline:
         """The baseline after one more value."""
         if not math.isfinite(x):
             return replace(self, nonfinite=self.nonfinite + 1)
-        if self.average is None:
+        if self.average is None or self.highest is None or self.lowest is None:
             early = (*self.early, x)
             if len(early) < settings.warmup:
                 return Baseline(early=early, nonfinite=self.nonfinite)
             level = _level(early, settings)
-            return Baseline(average=level, anchor=level, nonfinite=self.nonfinite)
+            return Baseline(average=level, anchor=level, highest=level, lowest=level, nonfinite=self.nonfinite)
         average = _followed(self.average, x, settings)
-        return Baseline(average=average, anchor=self.anchor, nonfinite=self.nonfinite)
+        return Baseline(
+            average=average,
+            anchor=self.anchor,
+            highest=average if average.location > self.highest.location else self.highest,
+            lowest=average if average.location < self.lowest.location else self.lowest,
+            nonfinite=self.nonfinite,
+        )
 
 
 def _floored(location: float, scale: float, settings: BaselineSettings) -> Level:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+from trimtab.agent.baselines import Level
 from trimtab.agent.state import State
 from trimtab.agent.tracks import Track
 from trimtab.hooks.records import StepSummary
+
+Reference = Literal["anchor", "highest", "lowest"]
+"""Levels of a baseline that a value can be compared with; see `trimtab.agent.baselines`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +50,17 @@ class Reading:
 
     def is_anchored(self, name: str) -> bool:
         """True once the signal's baseline has an anchor."""
-        track = self.tracks.get(name)
-        return track is not None and track.baseline.anchor is not None
+        return self.level(name, "anchor") is not None
 
-    def distance(self, name: str) -> float | None:
-        """This step's distance to the anchor in robust sd; None without a finite value or an anchor."""
-        value, track = self.value(name), self.tracks.get(name)
-        if value is None or not math.isfinite(value) or track is None or track.baseline.anchor is None:
-            return None
-        return track.baseline.anchor.distance(value)
+    def level(self, name: str, which: Reference) -> Level | None:
+        """A reference of the signal's baseline; None during its warm-up."""
+        track = self.tracks.get(name)
+        return None if track is None else getattr(track.baseline, which)
+
+    def distance(self, name: str, which: Reference = "anchor") -> float | None:
+        """This step's distance to a reference in robust sd; None without a finite value or a reference."""
+        value, level = self.value(name), self.level(name, which)
+        return None if value is None or level is None or not math.isfinite(value) else level.distance(value)
 
     def missing(self, *names: str) -> State:
         """Why these signals cannot be judged: NOT_OBSERVED if one of them has never been seen, else INCONCLUSIVE."""

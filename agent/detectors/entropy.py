@@ -3,12 +3,13 @@
 A fall is what training does: in healthy runs the entropy went from 0.37 to 0.014 nats while the reward went from 0.35
 to 0.99, and "mean + 3 sd" limits fired on 4 of 13 of them. So both directions ask what the reward does.
 
-1. Up, WARN: the upward CUSUM (k = 1, h = 20) of the standardised distance to the anchor exceeds h, and mean5(reward)
-   is below 85 % of its peak. A rise without harm is on record in the message, and no alarm. Without a reward it is
-   INCONCLUSIVE.
+1. Up, WARN: the upward CUSUM (k = 1, h = 20) of the standardised distance to the lowest average so far exceeds h, so
+   that a rise after a healthy fall counts from where the fall ended, and mean5(reward) is below 85 % of its peak. A
+   rise without harm is on record in the message, and no alarm. Without a reward it is INCONCLUSIVE.
 2. Down, WARN: mean5(entropy) below 25 % of what it was when the reward last made progress, if that was at least 0.05
    nats. Progress is a mean5(reward) higher than the best so far by `progress` (relative, and at least absolute on
-   rewards below 1): what is bought with entropy is not a collapse. A policy below 0.05 nats is deterministic already: a
+   rewards below 1): what is bought with entropy is not a collapse. Once mean5(reward) is below 60 % of the best, the
+   best is what it is now, so that the way back is progress too. A policy below 0.05 nats is deterministic already: a
    healthy BF16 run at reward 0.99 went on from 0.014 to 0.004 nats.
 
 On small collapsing runs the rise came 2 to 64 steps after the reward fell, so this detector confirms more than it
@@ -17,7 +18,7 @@ leads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import ClassVar
 
@@ -39,6 +40,8 @@ class EntropySettings:
     """Share of the entropy at the last progress below which it has collapsed."""
     progress: float = 0.01
     """Gain of the mean reward that counts as progress."""
+    setback: float = 0.6
+    """Share of the best mean reward below which progress counts anew."""
     floor: float = 0.05
     """Entropy from which a fall can be a collapse, nats."""
 
@@ -46,12 +49,13 @@ class EntropySettings:
         require(0 < self.reward_limit < 1, "detectors.entropy.reward_limit", self.reward_limit, "between 0 and 1")
         require(0 < self.drop_limit < 1, "detectors.entropy.drop_limit", self.drop_limit, "between 0 and 1")
         require(self.progress > 0, "detectors.entropy.progress", self.progress, "above 0")
+        require(0 < self.setback < 1, "detectors.entropy.setback", self.setback, "between 0 and 1")
         require(self.floor > 0, "detectors.entropy.floor", self.floor, "above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entropy:
-    """Remembers the sums of distances to the anchor, and the last progress."""
+    """Remembers the sums of distances to the lowest average, and the last progress."""
 
     ROLE: ClassVar[Role] = Role.HARM
     SIGNALS: ClassVar[tuple[str, ...]] = ("entropy", "entropy_negative", "entropy_positive")
@@ -64,15 +68,24 @@ class Entropy:
 
     def update(self, settings: EntropySettings, reading: Reading) -> tuple[Entropy, Finding]:
         """See the module."""
-        distance = reading.distance("entropy")
+        distance = reading.distance("entropy", "lowest")
         cusum = self.cusum if distance is None else self.cusum.updated(distance, settings.cusum)
-        mean, reward = reading.mean("entropy"), reading.mean("reward_mean")
-        known = mean is not None and reward is not None and isfinite(mean) and isfinite(reward)
-        if known and (self.reward is None or reward > self.reward + settings.progress * max(1.0, abs(self.reward))):  # type: ignore[operator]
-            after = Entropy(cusum=cusum, reward=reward, entropy=mean)
-        else:
-            after = Entropy(cusum=cusum, reward=self.reward, entropy=self.entropy)
+        after = replace(self, cusum=cusum)._moved(settings, reading)
         return after, after._judged(settings, reading)
+
+    def _moved(self, settings: EntropySettings, reading: Reading) -> Entropy:
+        """With the step's progress, or setback, in memory."""
+        mean, reward = reading.mean("entropy"), reading.mean("reward_mean")
+        if mean is None or reward is None or not (isfinite(mean) and isfinite(reward)):
+            return self
+        if self.reward is None or self.entropy is None:
+            return replace(self, reward=reward, entropy=mean)
+        step = settings.progress * max(1.0, abs(self.reward))
+        if reward > self.reward + step:
+            return replace(self, reward=reward, entropy=mean)
+        if self.reward - reward > max((1 - settings.setback) * abs(self.reward), step):
+            return replace(self, reward=reward, entropy=max(mean, self.entropy))
+        return self
 
     def _judged(self, settings: EntropySettings, reading: Reading) -> Finding:
         mean, reward, peak = reading.mean("entropy"), reading.mean("reward_mean"), reading.peak("reward_mean")
@@ -97,7 +110,8 @@ class Entropy:
                 state=State.WARN,
                 score=up / h,
                 evidence=evidence,
-                message=f"entropy {mean:.3f} rises ({up:.1f} sd above its anchor), reward is down to {reward:.3f}",
+                message=f"entropy {mean:.3f} rises ({up:.1f} sd summed above its lowest average), "
+                f"reward is down to {reward:.3f}",
             )
         if drop < settings.drop_limit:
             return Finding(

@@ -103,3 +103,16 @@ def test_a_constant_signal_has_a_floor_under_its_scale() -> None:
 def test_bad_settings_name_the_field(field: str, value: float) -> None:
     with pytest.raises(ConfigError, match=rf"baseline\.{field}: {value}"):
         replace(SETTINGS, **{field: value})
+
+
+def test_the_extremes_of_the_average_are_kept_from_the_anchor_on() -> None:
+    settings = BaselineSettings()
+    learnt, averages = Baseline(), []
+    for x in [*([1.0] * 30), *([5.0] * 60), *([-3.0] * 120)]:
+        learnt = learnt.updated(x, settings)
+        if learnt.average is not None:
+            averages.append(learnt.average)
+    assert learnt.anchor == averages[0]
+    assert learnt.highest == max(averages, key=lambda level: level.location)
+    assert learnt.lowest == min(averages, key=lambda level: level.location)
+    assert learnt.highest.location > 3 > 0 > learnt.lowest.location

@@ -1,0 +1,33 @@
+"""What the agent says of records made for one question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from agent_runs import step_summary
+
+from trimtab.agent.advance import advance
+from trimtab.agent.config import AgentConfig
+from trimtab.agent.run_state import RunState
+from trimtab.agent.state import Verdict
+from trimtab.hooks.records import StepSummary
+
+CONFIG = AgentConfig()
+
+
+def final(records: list[StepSummary], config: AgentConfig = CONFIG) -> RunState:
+    state = RunState.initial(records[0].job, config.mode)
+    for record in records:
+        state = advance(config, state, record).state
+    return state
+
+
+def verdict(detector: str, records: list[StepSummary], config: AgentConfig = CONFIG) -> Verdict:
+    return final(records, config).verdicts[detector]
+
+
+def scalars_of(n: int, **series: Any) -> list[StepSummary]:
+    """n steps with scalars, each given as a constant or a sequence; `entropy` is a tensor's mean."""
+    at = [{k: float(v[i]) if np.ndim(v) else float(v) for k, v in series.items()} for i in range(n)]
+    return [step_summary(i, entropy=values.pop("entropy", None), scalars=values) for i, values in enumerate(at)]
