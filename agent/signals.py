@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 from itertools import accumulate
 
+from trimtab.hooks.controls import ClipBounds
 from trimtab.hooks.records import SignTotals, StepSummary
 from trimtab.hooks.sketch import LOWER_EDGES, UPPER_EDGES, Sign, SignSketch
 
@@ -109,19 +110,27 @@ def update_std(summary: StepSummary) -> float | None:
     return _spread(summary, "update")
 
 
+def bounds(summary: StepSummary) -> ClipBounds:
+    """The log-space bounds that the step's loss clipped by."""
+    return summary.clip_bounds or ClipBounds.nominal(summary.applied)
+
+
 def clip_fraction_positive(summary: StepSummary) -> float | None:
-    """Share of positive-advantage tokens with ratio > 1 + clip_high (the nominal bound): they carry no gradient."""
+    """Share of positive-advantage tokens above the upper clip bound in effect: they carry no gradient."""
     tokens = _sign(summary, "update", Sign.POSITIVE)
-    return None if tokens is None else 1.0 - tokens.fraction_below(math.log1p(summary.applied.clip_high))
+    return None if tokens is None else 1.0 - tokens.fraction_below(bounds(summary).high)
 
 
 def clip_fraction_negative(summary: StepSummary) -> float | None:
-    """Share of negative-advantage tokens with ratio < 1 - clip_low (the nominal bound): they carry no gradient."""
+    """Share of negative-advantage tokens below the lower clip bound in effect: they carry no gradient."""
     tokens = _sign(summary, "update", Sign.NEGATIVE)
-    if tokens is None:
-        return None
-    kept = 1.0 - summary.applied.clip_low
-    return tokens.fraction_below(math.log(kept)) if kept > 0 else 0.0
+    return None if tokens is None else tokens.fraction_below(bounds(summary).low)
+
+
+def escape_excess(summary: StepSummary) -> float | None:
+    """`clip_fraction_negative` minus that of the BF16 twin under nominal bounds: penalties that precision loses."""
+    own, twin = clip_fraction_negative(summary), _sign(summary, "shadow", Sign.NEGATIVE)
+    return None if own is None or twin is None else own - twin.fraction_below(ClipBounds.nominal(summary.applied).low)
 
 
 def _quantile_signal(sign: Sign, q: float) -> Signal:
@@ -224,6 +233,7 @@ SIGNALS: dict[str, Signal] = RATIO_SIGNALS | {
     "mismatch_kl": mismatch_kl,
     "ess": ess,
     "asymmetry_gap": asymmetry_gap,
+    "escape_excess": escape_excess,
     "entropy": entropy,
     "entropy_negative": entropy_negative,
     "entropy_positive": entropy_positive,

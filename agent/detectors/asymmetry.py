@@ -9,7 +9,10 @@ references, and the verdict says which.
    CRITICAL when mean5(g) < -0.5 and mean5(c+) > 0.02, c+ being the share of positive tokens that the clip silences.
    Measured: mean5(g) is -1.3 to -1.4 five steps into collapsing runs, and as low as -1.08 late in healthy ones at low
    entropy, where c+ stays below 0.016; so neither leg is enough, and both are past their limits within 4 to 6 steps
-   of the cause.
+   of the cause. Where calibration moves the bounds it is c+ that the calibration holds down, so there the second leg
+   is the penalties themselves, WARN: mean5(e) > 0.1, e being the share of negative tokens that the bound in effect
+   silences, less that of the twin under nominal bounds. Measured: mostly 0.10 to 0.22 in failing runs, at most 0.080 in
+   healthy NVFP4 ones, 0.06 to 0.12 in calibrated ones whose displacement has reached its cap.
 2. The learnt baseline otherwise, WARN: the downward CUSUM (k = 1, h = 20) of the standardised distance of a, or of
    the difference of means, to its anchor. The difference of signs cancels common wander of the noise; a shift of 0.2
    nats of the lowest 5 % of the negative tokens was seen in 2 steps, one of 0.02 under 15 % wander in 2 to 7, without
@@ -37,6 +40,8 @@ class AsymmetrySettings:
     """On -mean5(g), nats."""
     clip_limit: float = 0.02
     """On mean5(c+)."""
+    escape_limit: float = 0.1
+    """On mean5(e), where the bounds are moved."""
     twin_age: int = 25
     """Steps for which the latest values of the twin are still its word; a twin is often computed every 20 steps."""
     cusum: CusumSettings = field(default_factory=CusumSettings)
@@ -44,6 +49,7 @@ class AsymmetrySettings:
     def __post_init__(self) -> None:
         require(self.gap_limit > 0, "detectors.asymmetry.gap_limit", self.gap_limit, "above 0")
         require(0 < self.clip_limit < 1, "detectors.asymmetry.clip_limit", self.clip_limit, "between 0 and 1")
+        require(0 < self.escape_limit < 1, "detectors.asymmetry.escape_limit", self.escape_limit, "between 0 and 1")
         require(self.twin_age >= 0, "detectors.asymmetry.twin_age", self.twin_age, "0 or more")
 
 
@@ -56,6 +62,7 @@ class Asymmetry:
         "asymmetry",
         "asymmetry_mean",
         "asymmetry_gap",
+        "escape_excess",
         "update_q05_negative",
         "update_q05_positive",
         "update_q95_negative",
@@ -75,8 +82,12 @@ class Asymmetry:
             bulk=_followed(self.bulk, "asymmetry_mean", settings, reading),
         )
         gap = reading.mean("asymmetry_gap", max_age=settings.twin_age)
+        moved = reading.summary.clip_bounds is not None
         clip = reading.mean("clip_fraction_positive")
-        if gap is not None and clip is not None:
+        escape = reading.mean("escape_excess", max_age=settings.twin_age)
+        if gap is not None and moved and escape is not None:
+            return after, _behind_moved_bounds(gap, escape, settings)
+        if gap is not None and not moved and clip is not None:
             return after, _against_twin(gap, clip, settings)
         return after, _against_baseline(after, settings, reading)
 
@@ -101,6 +112,23 @@ def _against_twin(gap: float, clip: float, settings: AsymmetrySettings) -> Findi
         },
         message=f"against the BF16 twin: negative tail {gap:+.3f} nats (limit {-settings.gap_limit:g}), "
         f"positive clip fraction {clip:.4f} (limit {settings.clip_limit:g})",
+    )
+
+
+def _behind_moved_bounds(gap: float, escape: float, settings: AsymmetrySettings) -> Finding:
+    alarm = gap < -settings.gap_limit and escape > settings.escape_limit
+    return Finding(
+        state=State.WARN if alarm else State.OK,
+        score=max(min(-gap / settings.gap_limit, escape / settings.escape_limit), 0.0),
+        evidence={
+            "asymmetry_gap": gap,
+            "gap_limit": -settings.gap_limit,
+            "escape_excess": escape,
+            "escape_limit": settings.escape_limit,
+        },
+        message=f"against the BF16 twin, with moved clip bounds: negative tail {gap:+.3f} nats "
+        f"(limit {-settings.gap_limit:g}), {escape:+.1%} of the punished tokens escape "
+        f"(limit {settings.escape_limit:.0%})",
     )
 
 

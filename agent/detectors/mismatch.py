@@ -1,23 +1,25 @@
 """Sampler and trainer disagree, and the clipped objective feels it.
 
 Let d = trainer log-prob - sampler log-prob of a sampled token (nats), sd(d) its spread over a step, c+ the share of
-positive-advantage tokens that the upper clip bound silences, and mean5 the mean of the last five steps.
+positive-advantage tokens that the upper clip bound in effect silences, and mean5 the mean of the last five steps.
 
 1. Conjunction, CRITICAL: mean5(sd(d)) > 0.2 and mean5(c+) > 0.02. Measured on small GRPO runs in BF16, FP8 and NVFP4:
    silent on 33 of 34 healthy runs of 110 to 150 steps (the exception is a BF16 run four versions stale), and within 5
    steps of the cause on 14 of 14 failing ones, 4 to 27 steps before the reward fell to 60 % of its peak. Each leg
    alone is worse: late in healthy runs sd(d) has single-step spikes of 0.4, and its k3 divergence alone fired on 5 of
    21 fresh healthy runs.
-2. Blind spot. When the ratio is taken against recomputed log-probs, the clip fraction does not contain d, so the
-   conjunction is silent however large the mismatch: four staleness collapses went unseen that way. There the second
-   leg is harm instead, WARN: mean5(sd(d)) > 0.2 and mean5(reward) below 75 % of its peak, unless score centering or
-   an importance weight already corrects for d. A mismatch that has done no harm yet is named in the message and does
-   not alarm: no limit on d alone separates the recomputed runs that collapse from those that do not.
+2. Blind spot. When the ratio is taken against recomputed log-probs, c+ does not contain d; when calibration moves the
+   bounds, c+ is what the calibration makes it (0.000 to 0.009 in five runs whose sd(d) went on growing from 0.5 to
+   1.6). Either way the conjunction is silent however large the mismatch: four staleness collapses went unseen that
+   way. There the second leg is harm instead, WARN: mean5(sd(d)) > 0.2 and mean5(reward) below 75 % of its peak, unless
+   score centering or an importance weight already corrects for d. A mismatch that has done no harm yet is named in
+   the message and does not alarm: no limit on d alone separates the recomputed runs that collapse from those that do
+   not.
 3. Offset, CRITICAL at once: |mean(d)| > 2 nats in one step. Rounding noise has a spread, not an offset; a mean that
    large is a fault of the pipeline (wrong weights, wrong scales, misaligned tokens, another temperature).
 
-After score centering d stays large for good while the run is healthy, so that is not what ends the alarm: c+ falling
-is.
+After score centering or calibrated clipping d stays large for good, so that is not what ends the alarm: c+ falling
+is, and harm staying away.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class MismatchSettings:
     clip_limit: float = 0.02
     """On mean5(c+)."""
     reward_limit: float = 0.75
-    """Share of the peak reward below which a run with recomputed ratios counts as harmed."""
+    """Share of the peak reward below which a run counts as harmed where c+ is blind."""
     offset_limit: float = 2.0
     """On |mean(d)| of one step, nats."""
 
@@ -97,11 +99,13 @@ def _judged(settings: MismatchSettings, reading: Reading) -> Finding:
         )
     clip = reading.mean("clip_fraction_positive")
     applied = reading.summary.applied
+    blinding = "moved clip bounds" if reading.summary.clip_bounds else "recomputed ratios"
+    blind = reading.summary.clip_bounds is not None or applied.ratio_reference == "recomputed"
     uncorrected = not applied.centering and applied.importance == "none"
     if std > settings.std_limit and clip is not None and clip > settings.clip_limit:
         return _conjunction(settings, State.CRITICAL, std, clip)
-    if std > settings.std_limit and applied.ratio_reference == "recomputed" and uncorrected:
-        return _blind_spot(settings, reading, std)
+    if std > settings.std_limit and blind and uncorrected:
+        return _blind_spot(settings, reading, std, blinding)
     if clip is None:
         return Finding(
             state=reading.missing("update_std"),
@@ -126,20 +130,20 @@ def _conjunction(settings: MismatchSettings, state: State, std: float, clip: flo
     )
 
 
-def _blind_spot(settings: MismatchSettings, reading: Reading, std: float) -> Finding:
+def _blind_spot(settings: MismatchSettings, reading: Reading, std: float, blinding: str) -> Finding:
     reward, peak = reading.mean("reward_mean"), reading.peak("reward_mean")
     evidence = {"mismatch_std": std, "std_limit": settings.std_limit}
     if reward is None or peak is None or not isfinite(reward):
         return Finding(
             state=State.INCONCLUSIVE,
             evidence=evidence,
-            message=f"mismatch std {std:.3f}, to which recomputed ratios are blind, and no reward to show its harm",
+            message=f"mismatch std {std:.3f}, to which {blinding} are blind, and no reward to show its harm",
         )
     floor = peak - (1 - settings.reward_limit) * abs(peak)
     return Finding(
         state=State.WARN if reward < floor else State.OK,
         score=std / settings.std_limit if reward < floor else 0.0,
         evidence=evidence | {"reward_mean": reward, "reward_floor": floor},
-        message=f"mismatch std {std:.3f} with recomputed ratios, to which the clip fraction is blind; "
+        message=f"mismatch std {std:.3f} with {blinding}, which blind the clip fraction to it; "
         f"reward {reward:.3f}, peak {peak:.3f}",
     )

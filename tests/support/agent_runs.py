@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from trimtab.hooks.controls import Capabilities, Controls, ControlValue, Liveness
+from trimtab.hooks.calibration import ClipCalibration
+from trimtab.hooks.controls import Capabilities, ClipBounds, Controls, ControlValue, Liveness
 from trimtab.hooks.records import Command, NonFinite, SignTotals, StepSummary
 from trimtab.hooks.sketch import MAX_LOG_RATIO, SignSketch, Sketch, bin_index
 
@@ -73,6 +74,8 @@ def step_summary(
     attempt: int = 1,
     applied: Controls | None = None,
     generation: int = 0,
+    overrides: dict[str, ControlValue] | None = None,
+    clip_bounds: ClipBounds | None = None,
     capabilities: Capabilities = CAPABLE,
     refusals: tuple[str, ...] = (),
 ) -> StepSummary:
@@ -89,21 +92,31 @@ def step_summary(
         nonfinite=nonfinite or {},
         applied=applied or Controls(ratio_reference="sampler"),
         generation=generation,
+        overrides=overrides or {},
+        clip_bounds=clip_bounds,
         capabilities=capabilities,
         refusals=refusals,
     )
 
 
+ESCAPE = 0.05
+"""Share of punished tokens escaping, beyond that of the twin, above which a plant fails."""
+
+
 @dataclass
 class Plant:
-    """A run that fails as the measured ones do, and recovers when the ratio no longer holds the mismatch.
+    """A run that fails as the measured ones do: as long as punished tokens fall below the clip bound in effect, by its
+    own sketches, that would not in its BF16 twin. Recomputed ratios keep them above it; so do calibrated bounds, which
+    it learns as a trainer does.
 
     `noisy_from`: first step whose rollouts carry the outlier mismatch; None for never. `spread`: background mismatch.
+    `depth`: mean depth of the punished tokens that the noisy sampler over-weights, nats.
     """
 
     seed: int
     noisy_from: int | None = None
     spread: float = 0.014
+    depth: float = 1.2
     shadow: bool = True
     capabilities: Capabilities = CAPABLE
     own: Controls = field(default_factory=lambda: Controls(ratio_reference="sampler"))
@@ -114,6 +127,7 @@ class Plant:
     entropy: float = 0.37
     overrides: dict[str, ControlValue] = field(default_factory=dict)
     generation: int = 0
+    calibration: ClipCalibration = field(default_factory=ClipCalibration)
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
@@ -131,14 +145,24 @@ class Plant:
         """Train one step and report it."""
         self.step += 1
         noisy = self.noisy_from is not None and self.step >= self.noisy_from
-        exposed = noisy and self.applied.ratio_reference == "sampler" and self.applied.clip_mode == "nominal"
-        if exposed:
+        summary = self._summary(noisy)
+        if self._escaping(summary) > ESCAPE and noisy:
             self.reward += 0.06 * (0.10 - self.reward)
             self.entropy += 0.02 * (0.9 - self.entropy)
         else:
             self.reward += 0.10 * ((0.96 if noisy else 0.99) - self.reward)
             self.entropy += 0.05 * (0.014 - self.entropy)
-        return self._summary(noisy)
+        return summary
+
+    def _escaping(self, summary: StepSummary) -> float:
+        """Share of punished tokens that escape their penalty and would not in the twin; learns the bounds on the way.
+
+        The twin is there even where it is not reported.
+        """
+        nominal, update, twin = ClipBounds.nominal(self.applied), summary.sketches["update"], self.twin
+        bounds = summary.clip_bounds or nominal
+        self.calibration = self.calibration.observed(update, twin)
+        return update.negative.fraction_below(bounds.low) - twin.negative.fraction_below(nominal.low)
 
     def _summary(self, noisy: bool) -> StepSummary:
         rng = self.random
@@ -150,6 +174,8 @@ class Plant:
         denominator = self.applied.ratio_reference
         update = tuple(x + y if denominator == "sampler" else x for x, y in zip(twin, noise, strict=True))
         sampled = rng.binomial(192, self.reward) / 192
+        self.twin = sketch(*twin)
+        moved = self.applied.clip_mode == "calibrated" and self.calibration != ClipCalibration()
         summary = step_summary(
             self.step,
             update=update,  # type: ignore[arg-type]
@@ -169,6 +195,8 @@ class Plant:
             attempt=self.attempt,
             applied=self.applied,
             generation=self.generation,
+            overrides=dict(self.overrides),
+            clip_bounds=self.calibration.bounds(self.applied) if moved else None,
             capabilities=self.capabilities,
         )
         return replace(summary, staleness=2.0)
@@ -189,7 +217,7 @@ class Plant:
         hit = rng.random(n)
         wide = np.where(hit < 0.18, rng.normal(0.1, 0.45, n), 0.0)
         if negative:  # the noisy sampler over-weights what turns out wrong
-            wide = np.where(hit > 0.85, -rng.exponential(1.2, n), wide)
+            wide = np.where(hit > 0.85, -rng.exponential(self.depth, n), wide)
         return background + wide
 
 

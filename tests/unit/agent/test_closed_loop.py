@@ -6,7 +6,7 @@ from agent_runs import CAPABLE, Plant
 from trimtab.agent.advance import advance
 from trimtab.agent.config import AgentConfig, PolicySettings
 from trimtab.agent.run_state import RunState
-from trimtab.agent.state import Event, EventKind, Mode
+from trimtab.agent.state import Event, EventKind, Mode, Phase
 
 
 def driven(plant: Plant, config: AgentConfig, steps: int = 150) -> tuple[RunState, list[Event]]:
@@ -70,6 +70,38 @@ def test_only_what_is_allowed_is_done() -> None:
     state, events = driven(Plant(seed=0, noisy_from=0), config)
     assert state.overrides == {"clip_mode": "calibrated"}
     assert len(steps_of(events, EventKind.CONTROLS_CHANGED)) == 1
+
+
+CALIBRATED_ONLY = AgentConfig(mode=Mode.AUTO, policy=PolicySettings(allow=("calibrated_clipping",)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_calibrated_bounds_that_reach_the_twins_clip_resolve_the_incident_while_the_mismatch_stays(seed: int) -> None:
+    plant = Plant(seed=seed, noisy_from=0)
+    state, _ = driven(plant, CALIBRATED_ONLY)
+    summary = plant.advance()
+    assert summary.clip_bounds is not None
+    assert summary.clip_bounds.low < -1.0
+    assert {i.detector: i.phase for i in state.incidents.values()} == {
+        "mismatch": Phase.RESOLVED,
+        "asymmetry": Phase.RESOLVED,
+    }
+    mismatch = state.verdicts["mismatch"]
+    assert mismatch.evidence["mismatch_std"] > 0.25
+    assert "moved clip bounds" in mismatch.message
+    assert plant.reward > 0.85
+
+
+def test_where_bounds_at_their_cap_do_not_save_the_run_the_incident_is_back_by_its_harm() -> None:
+    plant = Plant(seed=0, noisy_from=0, depth=6.0)
+    state, events = driven(plant, CALIBRATED_ONLY, steps=60)
+    assert plant.reward < 0.25
+    incident = state.incidents["run/mismatch"]
+    assert (incident.phase, incident.occurrences) == (Phase.FIRING, 2)
+    assert "moved clip bounds, which blind the clip fraction to it; reward" in incident.message
+    [refused] = [event for event in events if event.kind is EventKind.REFUSED]
+    assert refused.detail["fault"] == "exhausted"
+    assert refused.step == incident.firing_step
 
 
 def test_without_a_sampler_head_centring_is_refused_once_and_the_next_remedy_taken() -> None:

@@ -1,4 +1,4 @@
-"""One contract for every detector, and exact verdicts for each."""
+"""One contract for every detector, and exact verdicts for those of the inputs and of the signature."""
 
 import math
 from dataclasses import replace
@@ -7,36 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 from agent_runs import step_summary
+from agent_verdicts import CONFIG, verdict
 
-from trimtab.agent.advance import advance
-from trimtab.agent.config import AgentConfig, with_settings
 from trimtab.agent.detectors import DETECTORS
 from trimtab.agent.reading import Reading
-from trimtab.agent.run_state import RunState
 from trimtab.agent.signals import SIGNALS
-from trimtab.agent.state import State, Verdict
-from trimtab.hooks.controls import Controls
+from trimtab.agent.state import State
+from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.hooks.records import NonFinite, StepSummary
 
-CONFIG = AgentConfig()
 N = 2000
-
-
-def final(records: list[StepSummary], config: AgentConfig = CONFIG) -> RunState:
-    state = RunState.initial(records[0].job, config.mode)
-    for record in records:
-        state = advance(config, state, record).state
-    return state
-
-
-def verdict(detector: str, records: list[StepSummary], config: AgentConfig = CONFIG) -> Verdict:
-    return final(records, config).verdicts[detector]
-
-
-def scalars_of(n: int, **series: Any) -> list[StepSummary]:
-    """n steps with scalars, each given as a constant or a sequence; `entropy` is a tensor's mean."""
-    at = [{k: float(v[i]) if np.ndim(v) else float(v) for k, v in series.items()} for i in range(n)]
-    return [step_summary(i, entropy=values.pop("entropy", None), scalars=values) for i, values in enumerate(at)]
 
 
 def spread_to(std: float, clip: float) -> tuple[np.ndarray, np.ndarray]:
@@ -191,6 +171,7 @@ def test_single_spikes_do_not_move_the_window_over_both_limits() -> None:
 
 
 RECOMPUTED = Controls(ratio_reference="recomputed")
+SAMPLER = Controls(ratio_reference="sampler")
 
 
 @pytest.mark.parametrize(
@@ -210,6 +191,34 @@ def test_the_blind_spot_of_recomputed_ratios_is_judged_by_harm(
     if rewards is not None:
         records = [replace(r, scalars={"reward_mean": x}) for r, x in zip(records, rewards, strict=True)]
     assert verdict("mismatch", records).state is state
+
+
+WIDE = ClipBounds(low=-1.2, high=1.2)
+
+
+@pytest.mark.parametrize(
+    ("clip", "rewards", "applied", "state"),
+    [
+        (0.08, [0.5] * 12, SAMPLER, State.OK),
+        (0.08, [0.5] * 6 + [0.3] * 6, SAMPLER, State.WARN),
+        (0.08, [0.5] * 6 + [0.3] * 6, replace(SAMPLER, centering=True), State.OK),
+        (0.08, None, SAMPLER, State.INCONCLUSIVE),
+    ],
+)
+def test_behind_moved_bounds_the_clip_fraction_is_theirs_and_harm_judges(
+    clip: float, rewards: list[float] | None, applied: Controls, state: State
+) -> None:
+    nominal = mismatched(0.5, clip, n=12, applied=applied)
+    assert verdict("mismatch", nominal).state is State.CRITICAL
+    records = [replace(r, clip_bounds=WIDE) for r in nominal]
+    if rewards is not None:
+        records = [replace(r, scalars={"reward_mean": x}) for r, x in zip(records, rewards, strict=True)]
+    assert verdict("mismatch", records).state is state
+
+
+def test_moved_bounds_that_positive_tokens_pass_still_alarm() -> None:
+    records = [replace(r, clip_bounds=ClipBounds(low=-0.3, high=0.3)) for r in mismatched(0.5, 0.08)]
+    assert verdict("mismatch", records).state is State.CRITICAL
 
 
 def test_an_offset_is_a_fault_of_the_pipeline_at_once() -> None:
@@ -253,6 +262,22 @@ def test_asymmetry_is_judged_against_the_twin(depth: float, clip: float, twin: f
     assert found.evidence["asymmetry_gap"] == pytest.approx(twin - depth, abs=0.05)
 
 
+@pytest.mark.parametrize(("low", "state"), [(-0.5, State.WARN), (-1.6, State.OK)])
+def test_behind_moved_bounds_the_penalties_that_escape_are_judged(low: float, state: State) -> None:
+    tails = [np.where(np.arange(N) < share * N, -depth, 0.0) for share, depth in ((0.13, 1.5), (0.06, 0.12))]
+    records = [
+        replace(
+            step_summary(i, update=(tails[0], np.zeros(N)), shadow=(tails[1], np.zeros(N))),
+            clip_bounds=ClipBounds(low=low, high=1.2),
+        )
+        for i in range(6)
+    ]
+    found = verdict("asymmetry", records)
+    assert found.state is state
+    assert found.evidence["escape_excess"] == pytest.approx(0.13 if low > -1.5 else 0.0, abs=1e-9)
+    assert "moved clip bounds" in found.message
+
+
 def test_a_twin_every_twenty_steps_still_judges_the_steps_between() -> None:
     records = tailed(1.5, 0.07, 0.1, n=5) + tailed(1.5, 0.07, None, n=40)[5:]
     assert verdict("asymmetry", records[:30]).state is State.CRITICAL
@@ -289,95 +314,3 @@ def test_a_new_regime_starts_the_baseline_anew() -> None:
         for i in range(50)
     ]
     assert verdict("asymmetry", records).state is State.INCONCLUSIVE
-
-
-# Entropy.
-
-FALLING = 0.37 * np.exp(-np.arange(140) / 30) + 0.012
-RISING_REWARD = 0.99 - 0.64 * np.exp(-np.arange(140) / 12)
-
-
-def test_a_healthy_fall_of_entropy_is_ok_throughout() -> None:
-    noise = np.random.default_rng(0).normal(0, 0.01, 140)
-    records = scalars_of(140, entropy=FALLING, reward_mean=RISING_REWARD + noise)
-    state = RunState.initial("run")
-    seen = []
-    for record in records:
-        state = advance(CONFIG, state, record).state
-        seen.append(state.verdicts["entropy"].state)
-    assert set(seen[5:]) == {State.OK}
-
-
-def test_a_fall_without_progress_of_the_reward_is_a_collapse() -> None:
-    found = verdict("entropy", scalars_of(60, entropy=np.geomspace(0.8, 0.02, 60), reward_mean=0.4))
-    assert found.state is State.WARN
-
-
-def test_a_policy_that_is_deterministic_already_cannot_collapse() -> None:
-    found = verdict("entropy", scalars_of(60, entropy=np.geomspace(0.04, 0.001, 60), reward_mean=0.99))
-    assert found.state is State.OK
-
-
-def rise(reward_to: float) -> list[StepSummary]:
-    rng = np.random.default_rng(1)
-    entropy = np.r_[np.full(50, 0.3), np.linspace(0.3, 0.9, 50)] + rng.normal(0, 0.01, 100)
-    return scalars_of(100, entropy=entropy, reward_mean=np.r_[np.full(50, 0.6), np.linspace(0.6, reward_to, 50)])
-
-
-@pytest.mark.parametrize(("reward_to", "state"), [(0.3, State.WARN), (0.6, State.OK)])
-def test_a_rise_needs_harm(reward_to: float, state: State) -> None:
-    found = verdict("entropy", rise(reward_to))
-    assert found.state is state
-    assert "ris" in found.message
-
-
-def test_a_rise_without_a_reward_to_judge_it_by_is_inconclusive() -> None:
-    records = [replace(record, scalars={}) for record in rise(0.6)]
-    assert verdict("entropy", records).state is State.INCONCLUSIVE
-
-
-# Garbage and reward.
-
-
-@pytest.mark.parametrize(("fraction", "state"), [(0.06, State.WARN), (0.049, State.OK)])
-def test_garbage(fraction: float, state: State) -> None:
-    assert verdict("garbage", scalars_of(6, garbage_fraction=fraction)).state is state
-
-
-def test_one_garbage_batch_is_diluted_by_its_window() -> None:
-    assert verdict("garbage", scalars_of(6, garbage_fraction=[0, 0, 0, 0.2, 0, 0])).state is State.OK
-
-
-@pytest.mark.parametrize(
-    ("rewards", "state"),
-    [
-        ([0.35] * 6 + [0.2] * 6, State.CRITICAL),
-        ([0.35] * 6 + [0.25] * 6, State.OK),
-        ([0.05] * 6 + [0.02] * 6, State.OK),
-        ([-1.0] * 6 + [-1.5] * 6, State.CRITICAL),
-        ([-1.0] * 6 + [-1.3] * 6, State.OK),
-    ],
-)
-def test_reward_collapse(rewards: list[float], state: State) -> None:
-    assert verdict("reward", scalars_of(12, reward_mean=rewards)).state is state
-
-
-def test_a_slow_decline_is_seen_before_the_collapse() -> None:
-    rng = np.random.default_rng(2)
-    rewards = np.r_[np.full(100, 0.5), np.linspace(0.5, 0.01, 100)] + rng.normal(0, 0.03, 200)
-    states = [verdict("reward", scalars_of(n, reward_mean=rewards)).state for n in (100, 130)]
-    assert states == [State.OK, State.WARN]
-
-
-def test_no_variance_in_any_group_is_no_signal() -> None:
-    assert verdict("reward", scalars_of(6, reward_mean=1.0, zero_variance_fraction=1.0)).state is State.INCONCLUSIVE
-
-
-def test_a_reward_that_is_not_finite_is_inconclusive() -> None:
-    found = verdict("reward", scalars_of(8, reward_mean=[0.5] * 7 + [math.nan]))
-    assert found.state is State.INCONCLUSIVE
-
-
-def test_limits_are_settings() -> None:
-    config = with_settings(CONFIG, {"detectors.garbage.limit": 0.5})
-    assert verdict("garbage", scalars_of(6, garbage_fraction=0.4), config).state is State.OK

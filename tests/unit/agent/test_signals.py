@@ -1,6 +1,7 @@
 """Every signal against its definition, computed from the tokens themselves with numpy."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from trimtab.agent.signals import MIN_TOKENS, SIGNALS, quantile, read_all
-from trimtab.hooks.controls import Controls
+from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.hooks.records import NonFinite, StepSummary
 
 RNG = np.random.default_rng(7)
@@ -77,6 +78,21 @@ def test_clip_fractions_count_only_the_side_that_clips() -> None:
     above, below = (np.log1p(0.1) < POSITIVE).mean(), (np.log(0.7) > NEGATIVE).mean()
     assert SIGNALS["clip_fraction_positive"](SUMMARY) == pytest.approx(above, abs=0.003)
     assert SIGNALS["clip_fraction_negative"](SUMMARY) == pytest.approx(below, abs=0.003)
+
+
+def test_clip_fractions_are_of_the_bounds_in_effect() -> None:
+    moved = replace(SUMMARY, clip_bounds=ClipBounds(low=-0.9, high=0.4))
+    assert SIGNALS["clip_fraction_positive"](moved) == pytest.approx((POSITIVE > 0.4).mean(), abs=0.003)
+    assert SIGNALS["clip_fraction_negative"](moved) == pytest.approx((NEGATIVE < -0.9).mean(), abs=0.003)
+
+
+@pytest.mark.parametrize("bounds", [None, ClipBounds(low=-0.9, high=0.4)])
+def test_the_escape_is_what_is_silenced_beyond_the_twin_under_nominal_bounds(bounds: ClipBounds | None) -> None:
+    nominal = np.log(0.7)
+    low = nominal if bounds is None else bounds.low
+    expected = (low > NEGATIVE).mean() - (nominal > TWIN[0]).mean()
+    assert SIGNALS["escape_excess"](replace(SUMMARY, clip_bounds=bounds)) == pytest.approx(expected, abs=0.005)
+    assert SIGNALS["escape_excess"](step_summary(0, update=(NEGATIVE, POSITIVE))) is None
 
 
 def test_a_lower_bound_of_zero_clips_no_negative_token() -> None:
