@@ -2,12 +2,19 @@
 
 Replaying a ledger gives the same states, events and commands; a summary that was seen before changes nothing; a
 command is a level, and rides on every reply until the trainer reports it.
+
+The trainer's report is compared with what is wanted as a whole: every override, no more and no less, but for those
+that the trainer says it refuses. Overrides or a generation that this ledger never sent out come from another agent, or
+from this one before its database was restored. The trainer knows more than the ledger then, so nothing is taken away:
+the unknown overrides are adopted, beneath the agent's remedies and people's settings, until a person changes them; and
+if the two still differ, what is wanted goes out under a generation above the trainer's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from trimtab.agent.acknowledgement import acknowledged
 from trimtab.agent.changes import event
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.detectors import DETECTORS, Detectors
@@ -16,11 +23,10 @@ from trimtab.agent.operator import obeyed
 from trimtab.agent.policy import decided
 from trimtab.agent.reading import Reading
 from trimtab.agent.regime import is_over, mean_entropy, restarted
-from trimtab.agent.run_state import Reported, RunState
+from trimtab.agent.run_state import RunState
 from trimtab.agent.signals import read_all
 from trimtab.agent.state import Event, EventKind, OperatorAction, Verdict
 from trimtab.agent.tracks import Track
-from trimtab.hooks.controls import CONTROL_NAMES
 from trimtab.hooks.records import Command, StepSummary
 
 
@@ -32,6 +38,8 @@ class Outcome:
     events: tuple[Event, ...] = ()
     command: Command | None = None
     """What the trainer should be told; None when it already does what is wanted."""
+    ignored: str = ""
+    """Why the record was not judged; empty where it was."""
 
 
 def advance(config: AgentConfig, state: RunState, record: StepSummary | OperatorAction) -> Outcome:
@@ -49,17 +57,39 @@ def advance(config: AgentConfig, state: RunState, record: StepSummary | Operator
     if isinstance(record, OperatorAction):
         state, events = obeyed(state, record)
         return Outcome(state=state, events=events, command=_command(state))
-    if record.attempt < state.attempt or record.rank != 0:
-        return Outcome(state=state)
+    if record.rank != 0:
+        return Outcome(state=state, ignored=f"rank {record.rank}: only rank 0 is judged")
+    if record.attempt < state.attempt:
+        return _outlived(state, record)
     if record.attempt == state.attempt and record.step <= state.last_step:
-        return Outcome(state=state, command=_command(state))
+        ignored = f"step {record.step}: attempt {state.attempt} is at step {state.last_step} already"
+        return Outcome(state=state, command=_command(state), ignored=ignored)
     known = state.reported
     state, started = _located(state, record)
-    state, reports = _acknowledged(state, record)
+    state, reports = acknowledged(state, record)
     state, reading = _read(config, state, record, acted=known is not None and known.generation != record.generation)
     state, verdicts = _judged(config, state, reading)
     state, policy = decided(config, state, reading)
-    return Outcome(state=state, events=(*started, *reports, *verdicts, *policy), command=_command(state))
+    command = _command(state)
+    if command is not None:
+        state = replace(state, commanded=command.generation)
+    return Outcome(state=state, events=(*started, *reports, *verdicts, *policy), command=command)
+
+
+def _outlived(state: RunState, summary: StepSummary) -> Outcome:
+    """A summary of an older attempt: kept in the ledger, never judged, and on record once an attempt."""
+    ignored = f"attempt {summary.attempt}: attempt {state.attempt} is newer, and only the newest is judged"
+    if state.older_reported:
+        return Outcome(state=state, ignored=ignored)
+    row = event(
+        state,
+        EventKind.OLDER_ATTEMPT,
+        f"attempt {summary.attempt} still reports, at step {summary.step}, and is not judged: attempt {state.attempt} "
+        f"is newer. If it is the one that counts, start it again with an attempt above {state.attempt}",
+        older=summary.attempt,
+        older_step=summary.step,
+    )
+    return Outcome(state=replace(state, older_reported=True), events=(row,), ignored=ignored)
 
 
 def _located(state: RunState, summary: StepSummary) -> tuple[RunState, tuple[Event, ...]]:
@@ -69,6 +99,7 @@ def _located(state: RunState, summary: StepSummary) -> tuple[RunState, tuple[Eve
         state,
         attempt=summary.attempt,
         last_step=summary.step,
+        older_reported=state.older_reported and not begins,
         steps=1 if begins else state.steps + 1,
         tick=state.tick + 1,
     )
@@ -76,45 +107,6 @@ def _located(state: RunState, summary: StepSummary) -> tuple[RunState, tuple[Eve
         return state, ()
     state = replace(state, tracks={}, detectors=Detectors(), verdicts={}, regime_entropy=None)
     return state, (event(state, EventKind.ATTEMPT_STARTED, f"attempt {summary.attempt} from step {summary.step}"),)
-
-
-def _acknowledged(state: RunState, summary: StepSummary) -> tuple[RunState, tuple[Event, ...]]:
-    """Take in what the trainer says it is doing."""
-    before = state.reported
-    reported = Reported(
-        generation=summary.generation,
-        applied=summary.applied,
-        capabilities=summary.capabilities,
-        refusals=summary.refusals,
-    )
-    events: list[Event] = []
-    wanted = state.overrides
-    if before is not None and before.applied != summary.applied:
-        own = {
-            name: [getattr(before.applied, name), getattr(summary.applied, name)]
-            for name in CONTROL_NAMES
-            if name not in wanted and getattr(before.applied, name) != getattr(summary.applied, name)
-        }
-        if own and before.generation == summary.generation:
-            what = ", ".join(f"{name} {old!r} -> {new!r}" for name, (old, new) in own.items())
-            events.append(event(state, EventKind.RUN_CHANGED_CONTROLS, f"the run changed {what}", changed=own))
-    state = replace(state, reported=reported)
-    if summary.generation > state.generation:
-        # The trainer obeyed an agent that knew more (a restored old database): generations never go back.
-        behind = any(getattr(summary.applied, name) != value for name, value in wanted.items())
-        state = replace(state, generation=summary.generation + behind)
-    elif 0 < summary.generation == state.generation and (before is None or before.generation != summary.generation):
-        done = f"generation {summary.generation} is in effect"
-        events.append(event(state, EventKind.CONTROLS_APPLIED, done, generation=summary.generation))
-    rungs = tuple(
-        replace(rung, applied_tick=state.tick)
-        if rung.applied_tick is None
-        and summary.generation >= rung.generation
-        and all(getattr(summary.applied, name) == value for name, value in rung.overrides.items())
-        else rung
-        for rung in state.ladder.rungs
-    )
-    return replace(state, ladder=replace(state.ladder, rungs=rungs)), tuple(events)
 
 
 def _read(config: AgentConfig, state: RunState, summary: StepSummary, *, acted: bool) -> tuple[RunState, Reading]:
@@ -177,19 +169,13 @@ def _verdict_events(state: RunState, before: Verdict | None, after: Verdict) -> 
 
 def _command(state: RunState) -> Command | None:
     """The overrides as a level, unless the trainer reports exactly them."""
-    reported, wanted = state.reported, state.overrides
-    if reported is None or state.generation == 0:
-        return None
-    done = reported.generation == state.generation and all(
-        getattr(reported.applied, name) == value for name, value in wanted.items()
-    )
-    if done or not state.issuer:  # a generation taken over from the trainer says nothing of our own
+    if state.reported is None or state.generation == 0 or state.in_sync:
         return None
     return Command(
         job=state.job,
         attempt=state.attempt,
         generation=state.generation,
-        overrides=wanted,
+        overrides=state.overrides,
         reason=state.reason,
         issuer=state.issuer,
     )

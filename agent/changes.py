@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from trimtab.agent.run_state import Ladder, Rung, RunState
-from trimtab.agent.state import Event, EventKind, Proposal
-from trimtab.hooks.controls import ControlValue
+from trimtab.agent.state import Direction, Event, EventKind, Proposal
 
 AGENT = "agent"
 BUDGET_STEPS = 1000
@@ -20,52 +19,44 @@ def event(state: RunState, kind: EventKind, message: str, **detail: Any) -> Even
 
 
 def changed(
-    state: RunState,
-    *,
-    ladder: Ladder,
-    person_overrides: dict[str, ControlValue],
-    issuer: str,
-    reason: str,
-    **detail: Any,
+    before: RunState, after: RunState, *, issuer: str, reason: str, **detail: Any
 ) -> tuple[RunState, tuple[Event, ...]]:
-    """The state with other overrides, one generation on. Proposals made against the generation before are withdrawn."""
-    before = state.overrides
-    withdrawn = tuple(_withdrawal(state, proposal, "the controls changed") for proposal in state.proposals)
-    after = replace(
-        state,
-        ladder=ladder,
-        person_overrides=person_overrides,
-        generation=state.generation + 1,
-        issuer=issuer,
-        reason=reason,
-        proposals=(),
-    )
+    """`after`, which wants other overrides than `before`, one generation on. Standing proposals, made against the
+    generation before, are withdrawn."""
+    after, withdrawn = outdated(after)
+    after = replace(after, generation=before.generation + 1, issuer=issuer, reason=reason)
     row = event(
         after,
         EventKind.CONTROLS_CHANGED,
         reason,
         generation=after.generation,
         issuer=issuer,
-        before=dict(before),
-        after=dict(after.overrides),
+        before=before.overrides,
+        after=after.overrides,
         **detail,
     )
     return after, (*withdrawn, row)
 
 
+def outdated(state: RunState) -> tuple[RunState, tuple[Event, ...]]:
+    """The state without its proposals, which were made against another generation."""
+    rows = tuple(_withdrawal(state, proposal, "the controls changed") for proposal in state.proposals)
+    return replace(state, proposals=()), rows
+
+
 def climbed(ladder: Ladder, tick: int, rung: Rung) -> Ladder:
     """The ladder one remedy higher."""
-    return _acted(replace(ladder, rungs=(*ladder.rungs, rung), blocked=None, calm=0), tick)
+    return _acted(ladder, tick, (*ladder.rungs, rung))
 
 
 def descended(ladder: Ladder, tick: int) -> Ladder:
     """The ladder without its newest remedy."""
-    return _acted(replace(ladder, rungs=ladder.rungs[:-1], blocked=None, calm=0), tick)
+    return _acted(ladder, tick, ladder.rungs[:-1])
 
 
-def _acted(ladder: Ladder, tick: int) -> Ladder:
+def _acted(ladder: Ladder, tick: int, rungs: tuple[Rung, ...]) -> Ladder:
     recent = tuple(past for past in ladder.actions if past > tick - BUDGET_STEPS)
-    return replace(ladder, actions=(*recent, tick))
+    return Ladder(rungs=rungs, refused=ladder.refused, actions=(*recent, tick))
 
 
 def without(state: RunState, proposal: Proposal, why: str) -> tuple[RunState, tuple[Event, ...]]:
@@ -79,9 +70,8 @@ def _withdrawal(state: RunState, proposal: Proposal, why: str) -> Event:
 
 
 def enacted(state: RunState, proposal: Proposal, *, issuer: str) -> tuple[RunState, tuple[Event, ...]]:
-    """The state with a proposal carried out: a remedy added, or, where it is already in force, taken back."""
-    held = [rung.remedy for rung in state.ladder.rungs]
-    if proposal.remedy in held:
+    """The state with a proposal carried out: a remedy added, or the newest taken back."""
+    if proposal.direction is Direction.RELAX:
         ladder = descended(state.ladder, state.tick)
     else:
         before = state.overrides
@@ -95,11 +85,11 @@ def enacted(state: RunState, proposal: Proposal, *, issuer: str) -> tuple[RunSta
         ladder = climbed(state.ladder, state.tick, rung)
     rest = tuple(other for other in state.proposals if other.id != proposal.id)
     return changed(
-        replace(state, proposals=rest),
-        ladder=ladder,
-        person_overrides=state.person_overrides,
+        state,
+        replace(state, ladder=ladder, proposals=rest),
         issuer=issuer,
         reason=proposal.reason,
+        direction=proposal.direction.value,
         remedy=proposal.remedy,
         rung=proposal.rung,
         incident=proposal.incident,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from trimtab.agent.changes import changed, enacted, event, without
 from trimtab.agent.run_state import Ladder, RunState
-from trimtab.agent.state import Event, EventKind, Mode, OperatorAction, OperatorVerb, Proposal
+from trimtab.agent.state import Direction, Event, EventKind, Mode, OperatorAction, OperatorVerb, Proposal
 from trimtab.hooks.controls import ControlError, check_value
 
 Decision = tuple[RunState, tuple[Event, ...]]
@@ -44,11 +44,15 @@ def _patched(state: RunState, action: OperatorAction) -> Decision:
     absent = sorted(lifted - set(state.overrides))
     if absent:
         raise ControlError(f"{absent[0]}: not overridden, so there is nothing to lift")
-    kept = {name: value for name, value in state.person_overrides.items() if name not in lifted}
+    after = replace(
+        state,
+        adopted={name: value for name, value in state.adopted.items() if name not in action.overrides},
+        ladder=_yielded(state.ladder, set(action.overrides), action.issuer),
+        person_overrides={k: v for k, v in state.person_overrides.items() if k not in lifted} | wanted,
+    )
     return changed(
         state,
-        ladder=_yielded(state.ladder, set(action.overrides), action.issuer),
-        person_overrides=kept | wanted,
+        after,
         issuer=action.issuer,
         reason=action.reason,
     )
@@ -123,6 +127,8 @@ def _rejected(state: RunState, action: OperatorAction) -> Decision:
         issuer=action.issuer,
     )
     rest = tuple(other for other in state.proposals if other.id != proposal.id)
-    reason = f"rejected by {action.issuer}: {action.reason}"
-    ladder = replace(state.ladder, refused=state.ladder.refused | {proposal.remedy: reason}, calm=0)
+    ladder = replace(state.ladder, calm=0)
+    if proposal.direction is Direction.TIGHTEN:
+        reason = f"rejected by {action.issuer}: {action.reason}"
+        ladder = replace(ladder, refused=ladder.refused | {proposal.remedy: reason})
     return replace(state, proposals=rest, ladder=ladder), (row,)

@@ -7,8 +7,9 @@ cause.
 
 An action needs all of: a fault-free diagnosis (`trimtab.agent.diagnosis`), an incident that is firing and alarms now,
 the settle time after the start, the cool-down since the last action, room in the budget, and the newest remedy
-verified, which is `verify` steps after the trainer reported it in effect. A control that a person set is never
-touched. Everything proposed, refused or changed is an event; a refusal is recorded once, not every step.
+verified, which is `verify` steps after the trainer reported it in effect. Harm that goes on under a remedy for as
+long asks for the next one too (`trimtab.agent.verification`). A control that a person set is never touched.
+Everything proposed, refused or changed is an event; a refusal is recorded once, not every step.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from trimtab.agent.reading import Reading
 from trimtab.agent.remedies import REMEDIES
 from trimtab.agent.remedy import Refusal
 from trimtab.agent.run_state import Reported, RunState
-from trimtab.agent.state import Event, EventKind, Incident, Mode, Proposal
+from trimtab.agent.state import Direction, Event, EventKind, Incident, Mode, Proposal
+from trimtab.agent.verification import unhelped, verified, watched
 from trimtab.hooks.controls import ControlValue
 
 LADDER = ("score_centering", "recomputed_ratio", "calibrated_clipping")
@@ -39,14 +41,16 @@ def decided(config: AgentConfig, state: RunState, reading: Reading) -> Decision:
     if reported is None:
         return state, ()
     state, events = _heeded(state, reported)
+    state = watched(config, state, reading)
     if state.mode is Mode.OBSERVE:
         return state, events
-    state, more = _revised(state)
+    state, more = _revised(_calmed(config, state, reading))
     incident = next((open_ for open_ in firing(state.incidents, Role.SIGNATURE) if open_.alarms), None)
+    incident = incident or unhelped(config, state)
     if incident is not None:
         state, last = _tightened(config, state, reading, reported, incident)
     else:
-        state, last = _relaxed(config, state, reading)
+        state, last = _relaxed(config, state)
     return state, (*events, *more, *last)
 
 
@@ -55,7 +59,7 @@ def _heeded(state: RunState, reported: Reported) -> Decision:
     if not state.ladder.rungs or reported.generation != state.generation or not reported.refusals:
         return state, ()
     rung = state.ladder.rungs[-1]
-    reasons = [line for line in reported.refusals if line.split(":")[0] in rung.overrides]
+    reasons = [line for name, line in reported.refused.items() if name in rung.overrides]
     if rung.applied_tick is not None or not reasons:
         return state, ()
     reason = f"the trainer refused: {'; '.join(reasons)}"
@@ -64,8 +68,7 @@ def _heeded(state: RunState, reported: Reported) -> Decision:
     ladder = replace(ladder, rungs=ladder.rungs[:-1], refused=ladder.refused | {rung.remedy: reason})
     state, events = changed(
         state,
-        ladder=ladder,
-        person_overrides=state.person_overrides,
+        replace(state, ladder=ladder),
         issuer=AGENT,
         reason=reason,
         remedy=rung.remedy,
@@ -74,15 +77,30 @@ def _heeded(state: RunState, reported: Reported) -> Decision:
     return state, (refused, *events)
 
 
+def _signed(state: RunState) -> bool:
+    """An incident of the signature is open."""
+    return any(is_open(state.incidents.get(fingerprint(state.job, name))) for name in played_by(Role.SIGNATURE))
+
+
+def _calmed(config: AgentConfig, state: RunState, reading: Reading) -> RunState:
+    """Count the steps in a row without the cause; one step of it is enough to begin again."""
+    spread = reading.mean("mismatch_std")
+    quiet = spread is not None and spread < config.policy.relax_std and not _signed(state)
+    return replace(state, ladder=replace(state.ladder, calm=state.ladder.calm + 1 if quiet else 0))
+
+
 def _revised(state: RunState) -> Decision:
-    """Withdraw proposals whose incident ended; forget refusals when every incident of the signature has."""
+    """Withdraw proposals that lost their ground; forget refusals once signature and harm are over."""
     events: tuple[Event, ...] = ()
-    held = {rung.remedy for rung in state.ladder.rungs}
     for proposal in state.proposals:
-        if proposal.remedy not in held and not is_open(state.incidents.get(proposal.incident)):
-            state, more = without(state, proposal, "its incident ended")
+        if proposal.direction is Direction.RELAX:
+            lost = None if state.ladder.calm else "its cause is back"
+        else:
+            lost = None if is_open(state.incidents.get(proposal.incident)) else "its incident ended"
+        if lost is not None:
+            state, more = without(state, proposal, lost)
             events += more
-    if not any(is_open(state.incidents.get(fingerprint(state.job, name))) for name in played_by(Role.SIGNATURE)):
+    if not _signed(state) and not state.ladder.harmed:
         state = replace(state, ladder=replace(state.ladder, refused={}, blocked=None))
     return state, events
 
@@ -90,11 +108,10 @@ def _revised(state: RunState) -> Decision:
 def _tightened(
     config: AgentConfig, state: RunState, reading: Reading, reported: Reported, incident: Incident
 ) -> Decision:
-    state = replace(state, ladder=replace(state.ladder, calm=0))
     found = fault(config, state, reading)
     if found is not None:
         return _blocked(state, incident, found.kind, found.reason)
-    if not _may_act(config, state) or not _verified(config, state):
+    if not _may_act(config, state) or not verified(config, state):
         return state, ()
     events: tuple[Event, ...] = ()
     held = {rung.remedy for rung in state.ladder.rungs}
@@ -103,7 +120,8 @@ def _tightened(
             continue
         outcome = _offer(state, reported, name)
         if isinstance(outcome, dict):
-            state, more = _by_mode(state, name, state.overrides | outcome, incident.fingerprint, incident.message)
+            wanted, tighten = state.overrides | outcome, Direction.TIGHTEN
+            state, more = _by_mode(state, tighten, name, wanted, incident.fingerprint, incident.message)
             return state, (*events, *more)
         ladder = replace(state.ladder, refused=state.ladder.refused | {name: outcome.reason})
         state = replace(state, ladder=ladder)
@@ -130,14 +148,6 @@ def _may_act(config: AgentConfig, state: RunState) -> bool:
     return settled and cooled and spent < policy.budget
 
 
-def _verified(config: AgentConfig, state: RunState) -> bool:
-    """The newest remedy has been in effect long enough to know that it does not do."""
-    if not state.ladder.rungs:
-        return True
-    since = state.ladder.rungs[-1].applied_tick
-    return since is not None and state.tick - since >= config.policy.verify
-
-
 def _offer(state: RunState, reported: Reported, remedy: str) -> dict[str, ControlValue] | Refusal:
     offer = REMEDIES[remedy](reported.applied, reported.capabilities)
     if isinstance(offer, dict):
@@ -149,37 +159,31 @@ def _offer(state: RunState, reported: Reported, remedy: str) -> dict[str, Contro
     return offer
 
 
-def _relaxed(config: AgentConfig, state: RunState, reading: Reading) -> Decision:
+def _relaxed(config: AgentConfig, state: RunState) -> Decision:
     """Take the newest remedy back once its cause has been gone for long."""
     ladder = state.ladder
-    if not ladder.rungs:
-        return state, ()
-    spread = reading.mean("mismatch_std")
-    quiet = spread is not None and spread < config.policy.relax_std
-    quiet = quiet and not any(
-        is_open(state.incidents.get(fingerprint(state.job, name))) for name in played_by(Role.SIGNATURE)
-    )
-    state = replace(state, ladder=replace(ladder, calm=ladder.calm + 1 if quiet else 0))
-    if state.ladder.calm < config.policy.relax_after or not quiet or not _may_act(config, state):
+    if not ladder.rungs or not ladder.calm or ladder.calm < config.policy.relax_after or not _may_act(config, state):
         return state, ()
     rung = ladder.rungs[-1]
     lower = replace(state, ladder=replace(ladder, rungs=ladder.rungs[:-1]))
-    reason = f"mismatch std below {config.policy.relax_std:g} for {state.ladder.calm} steps"
-    return _by_mode(state, rung.remedy, lower.overrides, rung.incident, reason)
+    reason = f"mismatch std below {config.policy.relax_std:g} for {ladder.calm} steps"
+    return _by_mode(state, Direction.RELAX, rung.remedy, lower.overrides, rung.incident, reason)
 
 
 def _by_mode(
     state: RunState,
+    direction: Direction,
     remedy: str,
     overrides: dict[str, ControlValue],
     incident: str,
     reason: str,
 ) -> Decision:
     """Propose a change, and in auto make it. A proposal that stands is not made again."""
-    if any(proposal.remedy == remedy for proposal in state.proposals):
+    if any((proposal.direction, proposal.remedy) == (direction, remedy) for proposal in state.proposals):
         return state, ()
     proposal = Proposal(
         id=state.next_proposal,
+        direction=direction,
         remedy=remedy,
         rung=LADDER.index(remedy),
         incident=incident,
@@ -194,6 +198,7 @@ def _by_mode(
         EventKind.PROPOSED,
         proposal.reason,
         proposal=proposal.id,
+        direction=direction.value,
         remedy=remedy,
         rung=proposal.rung,
         incident=incident,

@@ -18,7 +18,13 @@ class Reported:
     generation: int
     applied: Controls
     capabilities: Capabilities
+    overrides: dict[str, ControlValue]
     refusals: tuple[str, ...] = ()
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Why, by control, overrides of this generation were left out."""
+        return {line.split(":")[0]: line for line in self.refusals}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +56,10 @@ class Ladder:
     """Ticks of the agent's changes, the last 1000 steps."""
     calm: int = 0
     """Steps in a row without the cause."""
+    harmed: int = 0
+    """Steps in a row on which the run is harmed, under the newest remedy, without a gain of reward."""
+    trough: float | None = None
+    """Lowest mean reward of those steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +76,8 @@ class RunState:
     """The newest attempt seen."""
     last_step: int = -1
     """The newest step seen of that attempt; -1 before the first."""
+    older_reported: bool = False
+    """An older attempt has reported since this one began, and it is on record."""
     steps: int = 0
     """Summaries judged in that attempt."""
     tick: int = 0
@@ -80,10 +92,14 @@ class RunState:
     """By detector, on the newest step."""
     incidents: dict[str, Incident] = field(default_factory=dict)
     """By fingerprint; a resolved one stays until it fires again."""
+    adopted: dict[str, ControlValue] = field(default_factory=dict)
+    """Overrides found at the trainer that this ledger never asked for, kept until a person changes them."""
     person_overrides: dict[str, ControlValue] = field(default_factory=dict)
     """Controls that people set. The agent never overrides them."""
     generation: int = 0
     """Grows with every change of the overrides, and never shrinks."""
+    commanded: int = 0
+    """The newest generation that went out in an answer: one above it at the trainer is not of our making."""
     reason: str = ""
     """Of the last change."""
     issuer: str = ""
@@ -105,8 +121,18 @@ class RunState:
 
     @property
     def overrides(self) -> dict[str, ControlValue]:
-        """What is wanted: the agent's remedies, oldest first, and people's settings over them."""
-        wanted: dict[str, ControlValue] = {}
+        """What is wanted: what was found at the trainer, the agent's remedies over it, oldest first, and people's
+        settings over both."""
+        wanted = dict(self.adopted)
         for rung in self.ladder.rungs:
             wanted |= rung.overrides
         return wanted | self.person_overrides
+
+    @property
+    def in_sync(self) -> bool:
+        """True when the trainer reports exactly what is wanted, less what it says that it refuses."""
+        reported = self.reported
+        if reported is None or reported.generation != self.generation:
+            return False
+        wanted = {name: value for name, value in self.overrides.items() if name not in reported.refused}
+        return reported.overrides == wanted

@@ -66,9 +66,13 @@ class EventKind(StrEnum):
     """A proposal lost its ground: its incident ended, or the controls changed under it."""
     CONTROLS_CHANGED = "controls_changed"
     CONTROLS_APPLIED = "controls_applied"
+    CONTROLS_TAKEN_OVER = "controls_taken_over"
+    """The trainer has overrides, or a generation, that this ledger never asked for; they are kept."""
     MODE_CHANGED = "mode_changed"
     RUN_CHANGED_CONTROLS = "run_changed_controls"
     """The run's own schedule changed a control that nobody overrides."""
+    OLDER_ATTEMPT = "older_attempt"
+    """An older attempt than the one that is judged still reports; on record once an attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +137,21 @@ class Event:
     message: str = ""
 
 
+class Direction(StrEnum):
+    """Which way a change of the remedies goes."""
+
+    TIGHTEN = "tighten"
+    """One more remedy."""
+    RELAX = "relax"
+    """The newest remedy is taken back."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
     """A change of the overrides that waits for a person, or that was made on advice only."""
 
     id: int
+    direction: Direction
     remedy: str
     rung: int
     """Place on the ladder, from 0."""

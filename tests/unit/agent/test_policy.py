@@ -1,51 +1,14 @@
 """The policy on the plant: what it does in which mode, when it waits, what it refuses, and what it puts on record."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from agent_runs import CAPABLE, Plant
+from agent_sessions import CENTRED, Session
 
-from trimtab.agent.advance import Outcome, advance
-from trimtab.agent.config import AgentConfig, with_settings
-from trimtab.agent.run_state import RunState
-from trimtab.agent.state import Event, EventKind, Mode, OperatorAction, OperatorVerb, Phase
+from trimtab.agent.state import EventKind, Mode, OperatorVerb, Phase
 from trimtab.hooks.controls import Controls, Liveness
-from trimtab.hooks.records import NonFinite, StepSummary
-
-CENTRED = {"ratio_reference": "recomputed", "centering": True}
-
-
-class Session:
-    """A plant, an agent, and what passed between them."""
-
-    def __init__(self, plant: Plant | None = None, mode: Mode = Mode.AUTO, **settings: Any) -> None:
-        self.plant = plant or Plant(seed=0, noisy_from=0)
-        self.config = with_settings(AgentConfig(mode=mode), settings)
-        self.state = RunState.initial(self.plant.job, self.config.mode)
-        self.events: list[Event] = []
-
-    def run(self, steps: int, *, deaf: bool = False, **changes: Any) -> "Session":
-        for _ in range(steps):
-            self.take(replace(self.plant.advance(), **changes), deaf=deaf)
-        return self
-
-    def take(self, record: StepSummary | OperatorAction, *, deaf: bool = False) -> Outcome:
-        outcome = advance(self.config, self.state, record)
-        self.state = outcome.state
-        self.events += outcome.events
-        if not deaf:
-            self.plant.obey(outcome.command)
-        return outcome
-
-    def tell(self, verb: OperatorVerb, **fields: Any) -> Outcome:
-        return self.take(OperatorAction(job="run", verb=verb, issuer="ada", reason="because", **fields))
-
-    def of(self, kind: EventKind) -> list[Event]:
-        return [event for event in self.events if event.kind is kind]
-
-    def changes(self) -> list[tuple[int, dict[str, Any]]]:
-        return [(event.step, event.detail["after"]) for event in self.of(EventKind.CONTROLS_CHANGED)]
+from trimtab.hooks.records import NonFinite
 
 
 def test_observe_neither_proposes_nor_refuses() -> None:
@@ -106,29 +69,6 @@ def test_nothing_is_done_before_the_run_has_settled() -> None:
     assert session.changes()[0] == (15, CENTRED)
 
 
-def test_a_remedy_that_does_not_help_is_followed_by_the_next_after_verification() -> None:
-    session = Session(**{"policy.allow": ["calibrated_clipping", "recomputed_ratio"], "policy.verify": 12})
-    # This trainer reports recomputed ratios and yet takes the sampler's: the remedy is in effect, and does nothing.
-    session.plant.__class__ = StubbornPlant
-    session.run(80)
-    first, second = session.changes()
-    assert first == (5, {"ratio_reference": "recomputed"})
-    assert second == (18, {"ratio_reference": "recomputed", "clip_mode": "calibrated"})
-    exhausted = [event for event in session.of(EventKind.REFUSED) if event.detail.get("fault") == "exhausted"]
-    assert len(exhausted) == 1
-
-
-class StubbornPlant(Plant):
-    """Acknowledges every control and goes on as before."""
-
-    def _summary(self, noisy: bool) -> StepSummary:
-        applied, overrides = self.applied, self.overrides
-        self.overrides = {}
-        summary = super()._summary(noisy)
-        self.overrides = overrides
-        return replace(summary, applied=applied)
-
-
 def test_a_remedy_that_the_trainer_never_reports_stops_further_action() -> None:
     session = Session().run(100, deaf=True)
     assert len(session.changes()) == 1
@@ -142,29 +82,6 @@ def test_a_command_is_sent_again_until_it_is_reported() -> None:
         assert outcome.command.generation == 1
     assert session.take(session.plant.advance()).command is not None
     assert session.take(session.plant.advance()).command is None
-
-
-def test_the_remedy_is_held_while_the_mismatch_lasts_and_taken_back_after() -> None:
-    session = Session(**{"policy.relax_after": 30}).run(100)
-    assert session.plant.overrides == CENTRED
-    session.plant.noisy_from = None
-    session.run(60)
-    assert session.plant.overrides == {}
-    assert session.changes()[-1][1] == {}
-    assert session.state.ladder.rungs == ()
-
-
-def test_in_approve_mode_relaxing_needs_a_person_too() -> None:
-    session = Session(**{"policy.relax_after": 30}).run(60)
-    session.tell(OperatorVerb.SET_MODE, mode=Mode.APPROVE)
-    session.plant.noisy_from = None
-    session.run(60)
-    assert session.plant.overrides == CENTRED
-    [proposal] = session.state.proposals
-    assert (proposal.remedy, proposal.overrides) == ("score_centering", {})
-    session.tell(OperatorVerb.APPROVE, proposal=proposal.id)
-    session.run(2)
-    assert session.plant.overrides == {}
 
 
 def test_broken_inputs_are_never_remedied_and_the_refusal_is_on_record_once() -> None:

@@ -1,0 +1,103 @@
+"""What the trainer says that it is doing, against what is wanted of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trimtab.agent.changes import AGENT, event, outdated
+from trimtab.agent.run_state import Reported, RunState
+from trimtab.agent.state import Event, EventKind
+from trimtab.hooks.controls import CONTROL_NAMES
+from trimtab.hooks.records import StepSummary
+
+
+def acknowledged(state: RunState, summary: StepSummary) -> tuple[RunState, tuple[Event, ...]]:
+    """Take in the trainer's report: what it changed by itself, what took effect, what this ledger knows nothing of."""
+    before = state.reported
+    reported = Reported(
+        generation=summary.generation,
+        applied=summary.applied,
+        capabilities=summary.capabilities,
+        overrides=summary.overrides,
+        refusals=summary.refusals,
+    )
+    events = () if before is None else _own_changes(state, before, reported)
+    state = replace(state, reported=reported)
+    arrived = before is None or before.generation != reported.generation
+    if _is_foreign(state, reported):
+        state, more = _taken_over(state, reported)
+        events += more
+    elif arrived and 0 < reported.generation == state.generation:
+        events += (_in_effect(state, reported),)
+    rungs = tuple(
+        replace(rung, applied_tick=state.tick)
+        if rung.applied_tick is None
+        and summary.generation >= rung.generation
+        and all(getattr(summary.applied, name) == value for name, value in rung.overrides.items())
+        else rung
+        for rung in state.ladder.rungs
+    )
+    return replace(state, ladder=replace(state.ladder, rungs=rungs)), events
+
+
+def _own_changes(state: RunState, before: Reported, after: Reported) -> tuple[Event, ...]:
+    """Controls that changed under one generation, and that nobody overrides."""
+    changed = {
+        name: [getattr(before.applied, name), getattr(after.applied, name)]
+        for name in CONTROL_NAMES
+        if name not in state.overrides and getattr(before.applied, name) != getattr(after.applied, name)
+    }
+    if not changed or before.generation != after.generation:
+        return ()
+    what = ", ".join(f"{name} {old!r} -> {new!r}" for name, (old, new) in changed.items())
+    return (event(state, EventKind.RUN_CHANGED_CONTROLS, f"the run changed {what}", changed=changed),)
+
+
+def _in_effect(state: RunState, reported: Reported) -> Event:
+    """The generation has arrived; what of it the trainer left out is named."""
+    absent = [name for name, value in state.overrides.items() if reported.overrides.get(name) != value]
+    left_out = [reported.refused.get(name, f"{name}: no reason was given") for name in absent]
+    message = f"generation {reported.generation} is in effect"
+    if left_out:
+        message += f", without {', '.join(absent)} ({'; '.join(left_out)})"
+    detail = {"left_out": left_out} if left_out else {}
+    return event(state, EventKind.CONTROLS_APPLIED, message, generation=reported.generation, **detail)
+
+
+def _is_foreign(state: RunState, reported: Reported) -> bool:
+    """The trainer has overrides, or a generation, that were never sent out from here."""
+    if state.in_sync:
+        return False
+    extra = reported.overrides.keys() - state.overrides.keys()
+    return reported.generation > state.commanded or (reported.generation == state.generation and bool(extra))
+
+
+def _taken_over(state: RunState, reported: Reported) -> tuple[RunState, tuple[Event, ...]]:
+    """Keep what the trainer has, and state what is wanted above its generation where that is something else."""
+    unknown = {name: value for name, value in reported.overrides.items() if name not in state.overrides}
+    state, withdrawn = outdated(state)
+    state = replace(
+        state,
+        adopted=state.adopted | unknown,
+        generation=max(state.generation, reported.generation),
+        commanded=max(state.commanded, reported.generation),
+    )
+    what = ", ".join(f"{name} = {value!r}" for name, value in unknown.items()) or "no override"
+    message = f"the trainer has generation {reported.generation}, and {what}, of which this ledger knows nothing"
+    if not state.in_sync:
+        generation = max(state.generation, reported.generation + 1)
+        message += f": kept, and stated again with all that is wanted as generation {generation}"
+        state = replace(state, generation=generation, issuer=AGENT, reason=message)
+    else:
+        message += ": kept until a person changes it"
+        state = replace(state, issuer=state.issuer or AGENT, reason=state.reason or message)
+    row = event(
+        state,
+        EventKind.CONTROLS_TAKEN_OVER,
+        message,
+        generation=state.generation,
+        reported=reported.generation,
+        adopted=unknown,
+        after=state.overrides,
+    )
+    return state, (*withdrawn, row)

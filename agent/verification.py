@@ -1,0 +1,65 @@
+"""Does the newest remedy help?
+
+A remedy is verified once it has been in effect for `verify` steps; if the incident that asked for it alarms still, the
+next one is tried. But a remedy can silence the signature and leave the harm: under centering and recomputed ratios the
+clip no longer shows the mismatch, which stays at 0.3 to 0.5 nats for good while the reward rises. So harm is judged by
+itself. Steps are counted while a detector of role HARM is firing and alarms, the mismatch is still there, and the mean
+reward is below 85 % of its peak (`detectors.reward.decline`). A gain of reward starts the count anew
+(`detectors.reward.margin` above the lowest mean since the last gain); `verify` steps without one say that the remedy
+does not help, and the harm then asks for the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isfinite
+
+from trimtab.agent.config import AgentConfig
+from trimtab.agent.detector import Role
+from trimtab.agent.incidents import firing
+from trimtab.agent.reading import Reading
+from trimtab.agent.run_state import Ladder, RunState
+from trimtab.agent.state import Incident
+
+
+def verified(config: AgentConfig, state: RunState) -> bool:
+    """The newest remedy has been in effect long enough to know that it does not do."""
+    if not state.ladder.rungs:
+        return True
+    since = state.ladder.rungs[-1].applied_tick
+    return since is not None and state.tick - since >= config.policy.verify
+
+
+def watched(config: AgentConfig, state: RunState, reading: Reading) -> RunState:
+    """The state with one more step of harm under the newest remedy, or with none."""
+    ladder, spread = state.ladder, reading.mean("mismatch_std")
+    in_effect = bool(ladder.rungs) and ladder.rungs[-1].applied_tick is not None
+    lasts = spread is not None and spread >= config.policy.relax_std
+    reward, peak = reading.mean("reward_mean"), reading.peak("reward_mean")
+    settings = config.detectors.reward
+    well = reward is not None and peak is not None and reward >= peak - (1 - settings.decline) * abs(peak)
+    if not in_effect or not lasts or well or _harm(state) is None:
+        return replace(state, ladder=replace(ladder, harmed=0, trough=None))
+    return replace(state, ladder=_counted(ladder, reward, settings.margin))
+
+
+def _counted(ladder: Ladder, reward: float | None, margin: float) -> Ladder:
+    if reward is None or not isfinite(reward):
+        return replace(ladder, harmed=ladder.harmed + 1)
+    if ladder.trough is not None and reward > ladder.trough + margin:
+        return replace(ladder, harmed=0, trough=reward)
+    trough = reward if ladder.trough is None else min(reward, ladder.trough)
+    return replace(ladder, harmed=ladder.harmed + 1, trough=trough)
+
+
+def unhelped(config: AgentConfig, state: RunState) -> Incident | None:
+    """The harm that the newest remedy has not ended in time, in words that say so."""
+    harm, ladder = _harm(state), state.ladder
+    if harm is None or ladder.harmed == 0 or ladder.harmed < config.policy.verify:
+        return None
+    message = f"{ladder.rungs[-1].remedy} is in effect, and in {ladder.harmed} steps the run got no better"
+    return replace(harm, message=f"{message}: {harm.message}")
+
+
+def _harm(state: RunState) -> Incident | None:
+    return next((found for found in firing(state.incidents, Role.HARM) if found.alarms), None)
