@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from trimtab.agent.advance import advance
+from trimtab.agent.advance import Outcome, advance
 from trimtab.agent.config import AgentConfig
+from trimtab.agent.operator import OperatorError
 from trimtab.agent.run_state import RunState
-from trimtab.agent.state import Event, OperatorAction
+from trimtab.agent.state import OperatorAction
+from trimtab.hooks.controls import ControlError
 from trimtab.hooks.records import StepSummary
 
 
-def replay(config: AgentConfig, records: Iterable[StepSummary | OperatorAction]) -> tuple[RunState, tuple[Event, ...]]:
-    """The last state and every event of one job's records, in ledger order.
+def replay(config: AgentConfig, job: str, records: Iterable[StepSummary | OperatorAction]) -> Iterator[Outcome]:
+    """What each of a job's records leads to, in ledger order.
 
-    Raises:
-        ValueError: there is no record, or they are of several jobs.
+    A person's decision that does not fit what is made of its past now (another version of the program, or other
+    settings) is passed over: live it would have been refused, and have changed nothing.
     """
-    state: RunState | None = None
-    events: list[Event] = []
+    state = RunState.initial(job, config.mode)
     for record in records:
-        if state is None:
-            state = RunState.initial(record.job, config.mode)
-        outcome = advance(config, state, record)
+        try:
+            outcome = advance(config, state, record)
+        except (ControlError, OperatorError):
+            outcome = Outcome(state=state)
         state = outcome.state
-        events += outcome.events
-    if state is None:
-        raise ValueError("records: none to replay")
-    return state, tuple(events)
+        yield outcome

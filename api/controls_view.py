@@ -32,7 +32,7 @@ class ControlsView(View):
         description="Of the overrides that are wanted; give it as `base_generation` to change them."
     )
     applied_generation: int | None = Field(description="Of the overrides in effect in the newest step.")
-    in_sync: bool = Field(description="What is wanted is in effect.")
+    in_sync: bool = Field(description="What is wanted is in effect, and nothing else, less what the trainer refuses.")
     overrides: dict[str, ControlValue] = Field(description="What is wanted; everything else is the run's own business.")
     reason: str = Field(description="Of the last change.")
     issuer: str = Field(description="Of the last change.")
@@ -50,9 +50,7 @@ def controls_view(state: RunState) -> ControlsView:
         job=state.job,
         generation=state.generation,
         applied_generation=applied_generation,
-        in_sync=applied_generation == state.generation
-        and reported is not None
-        and all(getattr(reported.applied, name) == value for name, value in wanted.items()),
+        in_sync=state.in_sync,
         overrides=wanted,
         reason=state.reason,
         issuer=state.issuer,

@@ -10,13 +10,12 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import ValidationError
 
-from trimtab.agent.advance import Outcome, advance
+from trimtab.agent.advance import Outcome
 from trimtab.agent.config import AgentConfig
-from trimtab.agent.operator import OperatorError
+from trimtab.agent.replay import replay
 from trimtab.agent.run_state import RunState
 from trimtab.agent.state import OperatorAction
 from trimtab.api.errors import UserError
-from trimtab.hooks.controls import ControlError
 from trimtab.hooks.records import StepSummary
 from trimtab.storage.codec import ACTION, CONFIG, RUN_STATE, SUMMARY
 from trimtab.storage.values import Entry, EntryKind, Past, StoredState
@@ -52,23 +51,8 @@ def record_of(job: str, entry: Entry) -> StepSummary | OperatorAction:
 
 
 def fold(config: AgentConfig, job: str, entries: Iterable[Entry]) -> Iterator[Outcome]:
-    """What each entry of a ledger leads to, in order.
-
-    A person's decision that does not fit what is made of its past now (another version of the program, or other
-    settings) is passed over: live it would have been refused, and have changed nothing.
-
-    Raises:
-        UnreadableJobError: an entry means nothing to this version.
-    """
-    state = RunState.initial(job, config.mode)
-    for entry in entries:
-        record = record_of(job, entry)
-        try:
-            outcome = advance(config, state, record)
-        except (ControlError, OperatorError):
-            outcome = Outcome(state=state)
-        state = outcome.state
-        yield outcome
+    """What each entry of a ledger leads to, in order. Raises `UnreadableJobError`."""
+    return replay(config, job, (record_of(job, entry) for entry in entries))
 
 
 def cached(stored: StoredState | None) -> RunState | None:

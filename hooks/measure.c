@@ -30,8 +30,8 @@ static inline uint32_t bits_of(float x) {
 
 static inline int finite(float x) { return (bits_of(x) & 0x7f800000u) != 0x7f800000u; }
 
-/* Largest value of a tensor that can be used: log-probs above 1e-6 are none. */
-static inline float limit_of(int tensor) { return tensor < ENTROPY ? 1e-6f : FLT_MAX; }
+/* Largest value of a tensor that can be used: log-probs above 1e-4 are none. */
+static inline float limit_of(int tensor) { return tensor < ENTROPY ? 1e-4f : FLT_MAX; }
 
 static inline int usable(float x, float limit) { return (x >= -FLT_MAX) & (x <= limit); }
 

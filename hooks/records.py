@@ -14,8 +14,9 @@ from trimtab.hooks.controls import Capabilities, ClipBounds, Controls, ControlVa
 from trimtab.hooks.sketch import Sketch
 
 SCHEMA_VERSION = 1
-MAX_LOGPROB = 1e-6
-"""A log-prob above it, in float32, is no log-prob: forks put 1 where the sampler gave none. Below is rounding."""
+MAX_LOGPROB = 1e-4
+"""A log-prob above it, in float32, is no log-prob: forks put 1 where the sampler gave none. Below is rounding, which
+reaches 1e-5 where someone subtracts a logsumexp from logits near 100."""
 MAX_JOB_LENGTH = 128
 _JOB_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 

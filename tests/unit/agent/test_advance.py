@@ -48,25 +48,38 @@ def recorded(plant: Plant, steps: int, config: AgentConfig = AUTO) -> list[StepS
 LEDGER = recorded(Plant(seed=0, noisy_from=12), 60)
 
 
+def replayed(config: AgentConfig, ledger: list[StepSummary | OperatorAction]) -> tuple[RunState, list[Event]]:
+    """The last state and every event."""
+    outcomes = list(replay(config, "run", ledger))
+    return outcomes[-1].state, [event for outcome in outcomes for event in outcome.events]
+
+
 def test_replay_is_the_fold() -> None:
     state, events = RunState.initial("run", Mode.AUTO), []
     for record in LEDGER:
         outcome = advance(AUTO, state, record)
         state, events = outcome.state, [*events, *outcome.events]
-    replayed, again = replay(AUTO, LEDGER)
-    assert text(replayed) == text(state)
-    assert EVENTS.dump_json(list(again)) == EVENTS.dump_json(events)
+    last, again = replayed(AUTO, LEDGER)
+    assert text(last) == text(state)
+    assert EVENTS.dump_json(again) == EVENTS.dump_json(events)
 
 
 def test_replay_under_other_settings_judges_otherwise() -> None:
     strict = with_settings(AUTO, {"detectors.mismatch.std_limit": 5.0, "detectors.asymmetry.gap_limit": 50.0})
-    _, events = replay(strict, LEDGER)
+    _, events = replayed(strict, LEDGER)
     assert [e for e in events if e.kind is EventKind.CONTROLS_CHANGED] == []
 
 
-def test_replay_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="records: none"):
-        replay(AUTO, [])
+def test_replay_of_nothing_is_nothing() -> None:
+    assert list(replay(AUTO, "run", [])) == []
+
+
+def test_replay_passes_over_a_decision_that_does_not_fit_its_past() -> None:
+    approval = OperatorAction(job="run", verb=OperatorVerb.APPROVE, issuer="ada", reason="yes", proposal=99)
+    last, events = replayed(AUTO, [*LEDGER[:30], approval, *LEDGER[30:]])
+    expected, same = replayed(AUTO, LEDGER)
+    assert text(last) == text(expected)
+    assert EVENTS.dump_json(events) == EVENTS.dump_json(same)
 
 
 def test_a_record_of_another_job_is_refused() -> None:
@@ -77,7 +90,7 @@ def test_a_record_of_another_job_is_refused() -> None:
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_any_split_and_reload_gives_the_same(data: st.DataObject) -> None:
-    whole, events = replay(AUTO, LEDGER)
+    whole, events = replayed(AUTO, LEDGER)
     cuts = data.draw(st.sets(st.integers(0, len(LEDGER) - 1), max_size=5))
     state, again = RunState.initial("run", Mode.AUTO), []
     for place, record in enumerate(LEDGER):
@@ -92,7 +105,7 @@ def test_any_split_and_reload_gives_the_same(data: st.DataObject) -> None:
 @settings(max_examples=25, deadline=None)
 @given(repeats=st.lists(st.integers(0, 3), min_size=60, max_size=60), back=st.integers(1, 20))
 def test_duplicates_and_late_records_change_nothing(repeats: list[int], back: int) -> None:
-    whole, events = replay(AUTO, LEDGER)
+    whole, events = replayed(AUTO, LEDGER)
     state, again = RunState.initial("run", Mode.AUTO), []
     for place, record in enumerate(LEDGER):
         late = [LEDGER[max(place - back, 0)]] if place % 7 == 0 and place else []
@@ -134,7 +147,7 @@ def test_a_state_with_non_finite_values_survives_json() -> None:
 
 
 def test_the_state_stays_small() -> None:
-    state, _ = replay(AUTO, LEDGER)
+    state, _ = replayed(AUTO, LEDGER)
     assert len(text(state)) < 64 * 1024
 
 
@@ -142,7 +155,7 @@ def test_the_state_stays_small() -> None:
 
 
 def test_a_new_attempt_may_go_back_and_starts_its_baselines_anew() -> None:
-    state, _ = replay(AUTO, LEDGER)
+    state, _ = replayed(AUTO, LEDGER)
     outcome = advance(AUTO, state, step_summary(40, attempt=2, scalars={"reward_mean": 0.2}))
     assert (outcome.state.attempt, outcome.state.last_step, outcome.state.steps) == (2, 40, 1)
     assert outcome.state.tick == state.tick + 1
@@ -174,7 +187,7 @@ def test_a_step_that_was_passed_is_ignored_in_words() -> None:
 
 
 def test_what_is_wanted_outlives_a_restart_of_the_trainer() -> None:
-    state, _ = replay(AUTO, LEDGER)
+    state, _ = replayed(AUTO, LEDGER)
     wanted = state.overrides
     assert wanted == {"ratio_reference": "recomputed", "centering": True}
     outcome = advance(AUTO, state, step_summary(40, attempt=2))
@@ -183,7 +196,7 @@ def test_what_is_wanted_outlives_a_restart_of_the_trainer() -> None:
 
 
 def test_a_gap_in_the_steps_is_no_alarm() -> None:
-    state, events = replay(AUTO, [step_summary(i) for i in (0, 1, 3, 4, 100)])
+    state, events = replayed(AUTO, [step_summary(i) for i in (0, 1, 3, 4, 100)])
     assert [event.kind for event in events] == [EventKind.ATTEMPT_STARTED]
     assert state.steps == 5
 

@@ -121,7 +121,7 @@ def test_a_sampler_that_gave_no_logprob_costs_only_that_token(measured_by: Any) 
 
 @path
 @pytest.mark.parametrize(
-    ("first", "counts"), [(1.0, NonFinite(invalid=1)), (2e-6, NonFinite(invalid=1)), (np.nan, NonFinite(nan=1))]
+    ("first", "counts"), [(1.0, NonFinite(invalid=1)), (2e-4, NonFinite(invalid=1)), (np.nan, NonFinite(nan=1))]
 )
 def test_a_first_token_without_logprob_shifts_no_other(measured_by: Any, first: float, counts: NonFinite) -> None:
     """Some samplers give none for the first position, some forks 1.0 for "none": neither is data."""
@@ -139,7 +139,7 @@ def test_a_first_token_without_logprob_shifts_no_other(measured_by: Any, first: 
 
 @path
 def test_rounding_just_above_zero_is_a_logprob_and_padding_may_hold_anything(measured_by: Any) -> None:
-    train = np.float32([[5e-7, 1.0, -1.0]])
+    train = np.float32([[5e-5, 1.0, -1.0]])
     tensors = {"train_logprobs": train, "old_logprobs": np.float32([[0.0, 1.0, -1.0]]), "advantages": np.float32([1.0])}
     got = measured_by({**tensors, "loss_mask": np.float32([[1, 0, 1]])})
     assert (got.sketches["update"].positive.n, got.nonfinite) == (2, {})
