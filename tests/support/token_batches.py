@@ -13,7 +13,7 @@ from trimtab.hooks.accumulate import Accumulator, measure
 from trimtab.hooks.accumulate_torch import DeviceSums
 from trimtab.hooks.layout import SIZE, measured
 from trimtab.hooks.planes import planes
-from trimtab.hooks.records import NonFinite, SignTotals, StepSummary, TokenBatch
+from trimtab.hooks.records import MAX_LOGPROB, NonFinite, SignTotals, StepSummary, TokenBatch
 from trimtab.hooks.sketch import SignSketch, Sketch, bin_index
 
 LOGPROBS = ("train_logprobs", "old_logprobs", "rollout_logprobs", "shadow_train_logprobs", "shadow_old_logprobs")
@@ -100,7 +100,7 @@ def expected(tensors: dict[str, Any], pairs: dict[str, tuple[str, str]]) -> Step
     advantages = np.broadcast_to(advantages[:, None] if advantages.ndim == 1 else advantages, live.shape)
     values = {name: np.asarray(tensors[name]) for name in (*LOGPROBS, "entropy")} | {"advantages": advantages}
     usable = {
-        name: np.isfinite(value) & ~((value > np.float32(1e-6)) & (name in LOGPROBS)) for name, value in values.items()
+        name: np.isfinite(value) & ~((value > np.float32(MAX_LOGPROB)) & (name in LOGPROBS)) for name, value in values.items()
     }
     counted = live & usable["advantages"]
     masks = [counted & (advantages < 0), counted & (advantages == 0), counted & (advantages > 0)]
