@@ -100,7 +100,8 @@ def expected(tensors: dict[str, Any], pairs: dict[str, tuple[str, str]]) -> Step
     advantages = np.broadcast_to(advantages[:, None] if advantages.ndim == 1 else advantages, live.shape)
     values = {name: np.asarray(tensors[name]) for name in (*LOGPROBS, "entropy")} | {"advantages": advantages}
     usable = {
-        name: np.isfinite(value) & ~((value > np.float32(MAX_LOGPROB)) & (name in LOGPROBS)) for name, value in values.items()
+        name: np.isfinite(value) & ~((value > np.float32(MAX_LOGPROB)) & (name in LOGPROBS))
+        for name, value in values.items()
     }
     counted = live & usable["advantages"]
     masks = [counted & (advantages < 0), counted & (advantages == 0), counted & (advantages > 0)]
