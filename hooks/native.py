@@ -22,7 +22,7 @@ from trimtab.hooks.sketch import CELLS
 
 SOURCE = Source(
     Path(__file__).with_name("measure.c"),
-    flags=("-fopenmp-simd",),
+    flags=("-fopenmp-simd", "-ffp-contract=fast"),
     tuning=("-march=native", "-mprefer-vector-width=512"),
 )
 
