@@ -34,10 +34,10 @@ class DemoError(UserError):
 def clear(out: Path, runs: Sequence[PlannedRun]) -> None:
     """Make the folder and take away what an earlier demo left in it; anything else stays."""
     out.mkdir(parents=True, exist_ok=True)
-    for path in out.glob(f"{DATABASE}*"):
-        path.unlink()
-    for scenario in {run.scenario for run in runs}:
-        shutil.rmtree(out / scenario, ignore_errors=True)
+    for suffix in ("", "-wal", "-shm"):
+        (out / f"{DATABASE}{suffix}").unlink(missing_ok=True)
+    for run in runs:
+        shutil.rmtree(run.folder, ignore_errors=True)
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from trimtab.hooks.wire import decode_value
 
 PATH = "/v1/summaries"
 REPLY_BYTES = 1 << 20
+AWAY = (429, 502, 503, 504)
+"""Statuses that say nothing of the summary: the agent is busy, or nobody is behind the proxy."""
 KINDS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
 _log = logging.getLogger("trimtab")
@@ -27,6 +29,8 @@ class Answer:
     delivered: bool = False
     rejected: str = ""
     """Why the agent will never take it."""
+    stumbled: str = ""
+    """How the agent itself failed over it: perhaps over this summary alone."""
     asked: float | None = None
     """Seconds that the agent asked to be left alone for."""
     command: Command | None = None
@@ -72,7 +76,11 @@ class Connection:
         body = response.read(REPLY_BYTES)
         if response.status == 429 or response.status >= 500:
             self.hang_up()
-            return Answer(asked=retry_after(response.headers.get("Retry-After"), time.time()))
+            told = f"{response.status} {body[:500].decode(errors='replace')}"
+            return Answer(
+                asked=retry_after(response.headers.get("Retry-After"), time.time()),
+                stumbled="" if response.status in AWAY else told,
+            )
         if not 200 <= response.status < 300:
             self.hang_up()
             return Answer(rejected=f"{response.status} {body[:500].decode(errors='replace')}")

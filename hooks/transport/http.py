@@ -3,6 +3,7 @@
     2xx                      delivered
     429, 5xx, no connection  tried again after a pause (doubling, jittered, Retry-After honoured); meanwhile summaries
                              go to the spool, and are replayed oldest first once the agent is back
+    500 five times running   taken for a fault that this summary causes, and treated like the next
     anything else            the agent will never take this summary: kept in the spool's folder `rejected`, counted
 
 Delivery is at least once and in order; the agent ignores what it has already seen.
@@ -20,6 +21,8 @@ from trimtab.hooks.transport.background import CAPACITY, Background
 from trimtab.hooks.transport.backoff import Backoff
 from trimtab.hooks.transport.connection import Answer, Connection
 from trimtab.hooks.transport.spool import Spool
+
+MAX_STUMBLES = 5
 
 _log = logging.getLogger("trimtab")
 
@@ -55,6 +58,8 @@ class HttpTransport(Background):
         self.rejected = 0
         """Summaries that the agent refused for good."""
         self._failures = 0
+        self._stumbles = 0
+        """Times in a row that the agent failed over the summary that is due."""
         self._not_before = 0.0
 
     @property
@@ -114,6 +119,10 @@ class HttpTransport(Background):
     def _settle(self, answer: Answer, payload: bytes, report: Report | None) -> None:
         if answer.command is not None:
             self._command = answer.command
+        self._stumbles = self._stumbles + 1 if answer.stumbled else 0
+        if self._stumbles == MAX_STUMBLES:
+            self._stumbles = 0
+            answer = Answer(rejected=f"{answer.stumbled} ({MAX_STUMBLES} times)")
         if not answer.delivered and not answer.rejected:
             self._failures += 1
             self._disk_refuses = False

@@ -16,7 +16,7 @@ from trimtab.hooks.emitter import Emitter
 from trimtab.hooks.layout import Report
 from trimtab.hooks.records import StepSummary
 from trimtab.hooks.transport.backoff import Backoff
-from trimtab.hooks.transport.http import HttpTransport
+from trimtab.hooks.transport.http import MAX_STUMBLES, HttpTransport
 from trimtab.hooks.transport.spool import read_spool
 
 Eventually = Callable[[Callable[[], bool]], None]
@@ -150,3 +150,30 @@ def test_an_agent_that_never_answers_holds_no_step_up(agent: Any, eventually: Ev
     eventually(lambda: len(agent.taken) == 30)
     emitter.close()
     assert emitter.failures == 0
+
+
+@pytest.mark.parametrize("status", [500, 501])
+def test_a_summary_that_the_agent_fails_over_every_time_does_not_blind_the_run(
+    agent: Any, eventually: Eventually, tmp_path: Path, status: int
+) -> None:
+    agent.answer = lambda summary: (status, {}, b"boom") if summary["step"] == 1 else (200, {}, {"command": None})
+    transport = HttpTransport(agent.url, backoff=FAST, spool=tmp_path)
+    for step in range(4):
+        transport.send(report(step))
+    eventually(lambda: len(agent.taken) == 3)
+    transport.close(2)
+    assert steps(agent.taken) == [0, 2, 3]
+    assert steps(agent.seen).count(1) == MAX_STUMBLES
+    assert [summary.step for summary in read_spool(tmp_path / "rejected")] == [1]
+    assert (transport.rejected, transport.dropped) == (1, 0)
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_an_agent_that_is_away_is_waited_for(agent: Any, eventually: Eventually, status: int) -> None:
+    tries = iter(range(100))
+    agent.answer = lambda _: (status, {}, b"") if next(tries) < 2 * MAX_STUMBLES else (200, {}, {"command": None})
+    transport = HttpTransport(agent.url, backoff=FAST)
+    transport.send(report(0))
+    eventually(lambda: len(agent.taken) == 1)
+    transport.close(2)
+    assert transport.rejected == 0

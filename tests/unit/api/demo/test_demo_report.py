@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from trimtab.api.demo.outcome import HELD_STEPS, ControlChange, RunOutcome, _recovery, _smooth
+from trimtab.api.demo.perform import clear
 from trimtab.api.demo.picture import draw
 from trimtab.api.demo.plan import plan
 from trimtab.api.demo.report import report, write_summary
@@ -127,3 +128,15 @@ def test_plan_names_every_run_once(tmp_path: Path) -> None:
     assert [run.job for run in quick] == ["demo-cliff-bf16-s0", "demo-cliff-unattended-s0", "demo-cliff-agent-s0"]
     restricted = next(run for run in runs if run.run.name == "calibrated")
     assert restricted.policy == {"policy": {"allow": ["calibrated_clipping"]}}
+
+
+def test_clearing_takes_away_only_what_a_demo_left(tmp_path: Path) -> None:
+    runs = plan(tmp_path, seeds=1, quick=True)
+    theirs = [tmp_path / "agent.db", tmp_path / "agent.db-wal", runs[0].folder / "steps.jsonl"]
+    mine = [tmp_path / "agent.db.backup", tmp_path / "cliff" / "notes.txt", tmp_path / "summary.old"]
+    for path in (*theirs, *mine):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    clear(tmp_path, runs)
+    assert [path.exists() for path in theirs] == [False] * 3
+    assert [path.exists() for path in mine] == [True] * 3
