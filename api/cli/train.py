@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from trimtab.api.cli.errors import UsageError
 from trimtab.hooks.records import RecordError
+from trimtab.hooks.transport.base import UrlError
 from trimtab.trainer.checkpoint import CheckpointError
 from trimtab.trainer.config import ConfigError, load_config
 from trimtab.trainer.grpo import StepRecord
@@ -35,8 +36,10 @@ def train(
     """Train the embedded model by GRPO."""
     try:
         result = _train(config, overrides or [], url=url, job=job, out=out, resume=resume, quiet=as_json)
-    except (ConfigError, CheckpointError, RecordError) as error:
+    except (ConfigError, CheckpointError, RecordError, UrlError) as error:
         raise UsageError(str(error)) from error
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+        raise UsageError(f"--out: {out} cannot be the run's folder ({error.strerror})") from error
     if as_json:
         print(json.dumps(dataclasses.asdict(result)))
     else:

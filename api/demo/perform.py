@@ -32,8 +32,15 @@ class DemoError(UserError):
 
 
 def clear(out: Path, runs: Sequence[PlannedRun]) -> None:
-    """Make the folder and take away what an earlier demo left in it; anything else stays."""
-    out.mkdir(parents=True, exist_ok=True)
+    """Make the folder and take away what an earlier demo left in it; anything else stays.
+
+    Raises:
+        DemoError: it cannot be a folder.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DemoError(f"--out: {out} cannot be the demo's folder ({error.strerror})") from error
     for suffix in ("", "-wal", "-shm"):
         (out / f"{DATABASE}{suffix}").unlink(missing_ok=True)
     for run in runs:

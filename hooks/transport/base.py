@@ -8,6 +8,10 @@ from trimtab.hooks.layout import Report
 from trimtab.hooks.records import Command
 
 
+class UrlError(ValueError):
+    """A URL that leads to no agent and no recording; the message names it and what it lacks."""
+
+
 class Transport(Protocol):
     """Carries summaries to an agent and its newest command back.
 

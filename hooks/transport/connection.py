@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from trimtab.hooks.records import Command
 from trimtab.hooks.transport.backoff import retry_after
+from trimtab.hooks.transport.base import UrlError
 from trimtab.hooks.wire import decode_value
 
 PATH = "/v1/summaries"
@@ -40,15 +41,19 @@ class Connection:
     """A connection to the agent at `url`, made when it is needed.
 
     Raises:
-        ValueError: the URL has no host, or is not HTTP.
+        UrlError: the URL has no host, its port is no port, or it is not HTTP.
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 10.0) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in KINDS or not parts.hostname:
-            raise ValueError(f"url: {url!r} has no host; write it like http://127.0.0.1:8787")
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise UrlError(f"url: {url!r} cannot be read ({error})") from error
+        if parts.scheme not in KINDS or not host:
+            raise UrlError(f"url: {url!r} has no host; write it like http://127.0.0.1:8787")
         self.url = url
-        self._connection = KINDS[parts.scheme](parts.hostname, parts.port, timeout=timeout)
+        self._connection = KINDS[parts.scheme](host, port, timeout=timeout)
         self._path = parts.path.rstrip("/") + PATH
         self._headers = {"Content-Type": "application/json", "User-Agent": "trimtab"}
         if token:

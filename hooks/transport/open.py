@@ -7,9 +7,8 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from trimtab.hooks.transport.base import Transport
+from trimtab.hooks.transport.base import Transport, UrlError
 from trimtab.hooks.transport.file import FileTransport
 from trimtab.hooks.transport.http import HttpTransport
 from trimtab.hooks.transport.memory import MemoryTransport
@@ -34,11 +33,11 @@ class Target:
         """The URL without its scheme: a path, from which an empty authority (`//`) is taken off.
 
         Raises:
-            ValueError: there is no path.
+            UrlError: there is no path.
         """
         path = self.url.partition(":")[2].removeprefix("//")
         if not path:
-            raise ValueError(f"url: {self.url!r} names no path")
+            raise UrlError(f"url: {self.url!r} names no path")
         return path
 
 
@@ -54,9 +53,7 @@ def _local(target: Target) -> Transport:
     try:
         module = importlib.import_module("trimtab.api.local")
     except ModuleNotFoundError as error:
-        raise ValueError(
-            f"url: {target.url!r} needs the agent in this process: pip install 'trimtab[agent]'"
-        ) from error
+        raise UrlError(f"url: {target.url!r} needs the agent in this process: pip install 'trimtab[agent]'") from error
     transport: Transport = module.LocalTransport(target.path, target.job)
     return transport
 
@@ -75,9 +72,9 @@ def open_transport(target: Target) -> Transport:
     """The transport of `target.url`.
 
     Raises:
-        ValueError: no transport has the URL's scheme, or the URL lacks a host or a path.
+        UrlError: no transport has the URL's scheme, it lacks a host or a path, or what it names cannot be opened.
     """
-    scheme = urlsplit(target.url).scheme
+    scheme = target.url.partition(":")[0]
     if scheme not in OPENERS:
-        raise ValueError(f"url: {target.url!r} starts with none of {', '.join(f'{name}:' for name in OPENERS)}")
+        raise UrlError(f"url: {target.url!r} starts with none of {', '.join(f'{name}:' for name in OPENERS)}")
     return OPENERS[scheme](target)
