@@ -114,10 +114,19 @@ class Controls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClipBounds:
-    """Log-space clip bounds: `low` clips tokens of negative advantage, `high` those of positive advantage."""
+    """Log-space clip bounds: `low` clips tokens of negative advantage, `high` those of positive advantage. A `low` of
+    -inf and a `high` of inf never clip."""
 
     low: float
     high: float
+
+    def __post_init__(self) -> None:
+        # NaN compares false with everything, so it fails here too.
+        if not (self.low <= self.high and self.low < math.inf and self.high > -math.inf):
+            raise ControlError(
+                f"clip_bounds: low = {self.low!r} and high = {self.high!r} bound nothing; give low <= high in nats, "
+                "-inf or inf for a side that never clips"
+            )
 
     @classmethod
     def nominal(cls, controls: Controls) -> ClipBounds:

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab.hooks.controls import Capabilities, ClipBounds, Controls, ControlValue
-from trimtab.hooks.sketch import Sketch
+from trimtab.hooks.controls import Capabilities, ClipBounds, Controls, ControlValue, check_value
+from trimtab.hooks.sketch import MAX_COUNT, Sketch
 
 SCHEMA_VERSION = 1
 MAX_LOGPROB = 1e-4
@@ -23,6 +23,14 @@ _JOB_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01
 
 class RecordError(ValueError):
     """A record that contradicts itself; the message names the field, the value and what is allowed."""
+
+
+def check_count(name: str, value: int) -> None:
+    """Raise `RecordError` unless `value` can be a count, or a number that counts up."""
+    if value < 0:
+        raise RecordError(f"{name}: {value} is negative")
+    if value >= MAX_COUNT:
+        raise RecordError(f"{name}: {value} is not below 2^53")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +72,10 @@ class SignTotals:
     """Nats."""
     entropy_sq: float = 0.0
 
+    def __post_init__(self) -> None:
+        for name in ("tokens", "entropy_tokens"):
+            check_count(name, getattr(self, name))
+
     def merged(self, other: SignTotals) -> SignTotals:
         """Both sets of tokens together."""
         return SignTotals(
@@ -86,6 +98,10 @@ class NonFinite:
     """Not finite, outside the loss mask."""
     invalid: int = 0
     """Finite, but not the logarithm of a probability: above `MAX_LOGPROB`."""
+
+    def __post_init__(self) -> None:
+        for name in ("nan", "posinf", "neginf", "masked", "invalid"):
+            check_count(name, getattr(self, name))
 
     @property
     def live(self) -> int:
@@ -139,14 +155,15 @@ class StepSummary:
     def __post_init__(self) -> None:
         check_job(self.job)
         for name in ("attempt", "step", "rank", "generation", "dropped_total"):
-            if getattr(self, name) < 0:
-                raise RecordError(f"{name}: {getattr(self, name)} is negative")
+            check_count(name, getattr(self, name))
         if self.schema_version != SCHEMA_VERSION:
             raise RecordError(f"schema_version: {self.schema_version} is not {SCHEMA_VERSION}; upgrade the older side")
         if self.staleness is not None:
             check_staleness(self.staleness)
         for name, value in self.scalars.items():
             check_scalar(name, value)
+        for name, override in self.overrides.items():
+            check_value(name, override)
 
     @property
     def tokens(self) -> int:

@@ -36,6 +36,23 @@ MAX_LOG_RATIO = 20.0
 
 SUMS = ("log_ratio", "log_ratio_sq", "ratio", "ratio_sq", "k3")
 """Names of `SignSketch.sums`, in order. With x the clamped log-ratio: x, x^2, e^x, e^2x, e^x - 1 - x (nats)."""
+MAX_COUNT = 2**53
+"""Counts stay below it: a float64, which they are summed in and stored as, stops counting there."""
+_SLACK = 1e-3
+"""Relative rounding that a sum is allowed, so that float32 arithmetic passes."""
+_UNDERFLOW = 1e-30
+"""Square of a term below which float32 may give 0."""
+_TERMS = (
+    (-MAX_LOG_RATIO, MAX_LOG_RATIO),
+    (0.0, MAX_LOG_RATIO**2),
+    (math.exp(-MAX_LOG_RATIO), math.exp(MAX_LOG_RATIO)),
+    (math.exp(-2 * MAX_LOG_RATIO), math.exp(2 * MAX_LOG_RATIO)),
+    # e^x - 1 - x is cancellation near 0, and may come out below it.
+    (-1e-6, math.exp(MAX_LOG_RATIO)),
+)
+"""Least and greatest that one token adds to each of `SUMS`."""
+_SQUARES = (("log_ratio", "log_ratio_sq"), ("ratio", "ratio_sq"))
+"""Sums, each with the sum of the squares of its terms."""
 
 
 class Sign(StrEnum):
@@ -155,6 +172,25 @@ class SignSketch:
             raise SketchError(f"sums: {len(self.sums)} values but {len(SUMS)} names ({', '.join(SUMS)})")
         if not all(math.isfinite(value) for value in self.sums):
             raise SketchError("sums: every sum is finite (clamp log-ratios, count what is not finite elsewhere)")
+        self._check_sums()
+
+    def _check_sums(self) -> None:
+        """Raise `SketchError` unless the sums can be those of as many clamped log-ratios as the bins hold."""
+        n = self.n
+        if n >= MAX_COUNT:
+            raise SketchError(f"counts: {n} tokens in all, but counts stay below 2^53")
+        for name, value, (low, high) in zip(SUMS, self.sums, _TERMS, strict=True):
+            least, most = n * (low - _SLACK * abs(low)), n * high * (1 + _SLACK)
+            if not least <= value <= most:
+                raise SketchError(
+                    f"sums.{name}: {value:g} is not in [{least:g}, {most:g}], where the sum over {n} tokens must lie; "
+                    f"log-ratios are clamped to +-{MAX_LOG_RATIO:g}"
+                )
+        for name, square in _SQUARES if n else ():
+            # The smallest squares underflow to 0.
+            least = self.sum(name) ** 2 / n * (1 - _SLACK) - n * _UNDERFLOW
+            if self.sum(square) < least:
+                raise SketchError(f"sums.{square}: {self.sum(square):g} is below {name}^2 / {n} tokens, {least:g}")
 
     @classmethod
     def rows(cls, counts: NDArray[np.float64], sums: NDArray[np.float64]) -> list[Self]:
@@ -203,7 +239,7 @@ class SignSketch:
 class Sketch:
     """One log-ratio's distribution over the live tokens of a step, by advantage sign.
 
-    >>> tokens = SignSketch(bins=(ZERO_BIN,), counts=(3,))
+    >>> tokens = SignSketch(bins=(ZERO_BIN,), counts=(3,), sums=(0.0, 0.0, 3.0, 3.0, 0.0))
     >>> Sketch(negative=tokens).merged(Sketch(negative=tokens)).negative.n
     6
     """

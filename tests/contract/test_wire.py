@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from trimtab.hooks.controls import CHOICES, NUMERIC_BOUNDS, Capabilities, Controls, Liveness
 from trimtab.hooks.records import Command, NonFinite, SignTotals, StepSummary
-from trimtab.hooks.sketch import BINS, SUMS, SignSketch, Sketch
+from trimtab.hooks.sketch import BINS, MAX_LOG_RATIO, SignSketch, Sketch
 from trimtab.hooks.wire import decode, encode
 
 numbers = st.floats(width=64)
@@ -25,11 +25,11 @@ names = st.from_regex(r"[a-z_]{1,12}", fullmatch=True).filter(lambda name: not n
 @st.composite
 def sign_sketches(draw: st.DrawFn) -> SignSketch:
     bins = tuple(sorted(draw(st.sets(st.integers(0, BINS - 1), max_size=8))))
-    return SignSketch(
-        bins=bins,
-        counts=tuple(draw(st.integers(1, 2**40)) for _ in bins),
-        sums=tuple(draw(finite) for _ in SUMS),
-    )
+    counts = tuple(draw(st.integers(1, 2**40)) for _ in bins)
+    # Sums of as many tokens, all of one log-ratio.
+    x, n = draw(st.floats(-MAX_LOG_RATIO, MAX_LOG_RATIO)), sum(counts)
+    terms = (x, x * x, math.exp(x), math.exp(2 * x), math.expm1(x) - x)
+    return SignSketch(bins=bins, counts=counts, sums=tuple(n * term for term in terms))
 
 
 sketches = st.builds(Sketch, negative=sign_sketches(), zero=sign_sketches(), positive=sign_sketches())

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from trimtab.hooks.calibration import MAX_DISPLACEMENT, MIN_TAIL_TOKENS, ClipCalibration
 from trimtab.hooks.controls import ClipBounds, Controls
-from trimtab.hooks.sketch import SignSketch, Sketch, bin_index
+from trimtab.hooks.sketch import BINS, SUMS, SignSketch, Sketch, bin_index
 
 CONTROLS = Controls()
 LOW, HIGH = math.log1p(-0.2), math.log1p(0.2)
@@ -19,8 +19,9 @@ TOKENS = 40_000
 
 def sketched(negative: NDArray[np.float64], positive: NDArray[np.float64]) -> Sketch:
     def part(values: NDArray[np.float64]) -> SignSketch:
-        bins, counts = np.unique(bin_index(values.astype(np.float32)), return_counts=True)
-        return SignSketch(bins=tuple(bins.tolist()), counts=tuple(counts.tolist()))
+        counts = np.bincount(bin_index(values.astype(np.float32)), minlength=BINS).astype(np.float64)
+        [made] = SignSketch.rows(counts[None], np.zeros((1, len(SUMS))))
+        return made
 
     return Sketch(negative=part(negative), positive=part(positive))
 

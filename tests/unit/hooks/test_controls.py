@@ -134,3 +134,17 @@ def test_impossible_capabilities_are_refused() -> None:
         Capabilities(controls={"speed": Liveness.LIVE})
     with pytest.raises(ControlError, match="sampler_head: -1 is negative"):
         Capabilities(controls={}, sampler_head=-1)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(math.nan, math.nan), (-0.2, math.nan), (math.nan, 0.2), (0.3, 0.2), (math.inf, math.inf), (-math.inf, -math.inf)],
+)
+def test_bounds_that_bound_nothing_are_refused(low: float, high: float) -> None:
+    with pytest.raises(ControlError, match=r"^clip_bounds: low = .* bound nothing"):
+        ClipBounds(low=low, high=high)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-math.inf, math.inf), (-0.2, 0.2), (0.1, 0.1)])
+def test_a_side_of_the_bounds_may_be_open(low: float, high: float) -> None:
+    assert (ClipBounds(low=low, high=high).low, ClipBounds(low=low, high=high).high) == (low, high)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from trimtab.hooks.controls import ControlError
 from trimtab.hooks.records import (
     MAX_JOB_LENGTH,
     Command,
@@ -41,6 +42,8 @@ def test_what_cannot_name_a_job(job: str) -> None:
         ({"rank": -1}, "rank: -1 is negative"),
         ({"generation": -1}, "generation: -1 is negative"),
         ({"dropped_total": -1}, "dropped_total: -1 is negative"),
+        ({"attempt": 10**400}, "attempt: 10"),
+        ({"step": 2**53}, "step: 9007199254740992 is not below 2^53"),
         ({"schema_version": 2}, "schema_version: 2 is not 1; upgrade the older side"),
         ({"staleness": -0.5}, "staleness: -0.5 is negative or not a number"),
         ({"staleness": math.nan}, "staleness: nan is negative or not a number"),
@@ -73,6 +76,24 @@ def test_tokens_of_a_summary_and_merged_totals_are_sums() -> None:
     two = one.merged(one)
     assert two == SignTotals(tokens=2, advantage_abs=1.0, entropy_tokens=2, entropy=0.5, entropy_sq=0.125)
     assert StepSummary(job="run", attempt=0, step=0, negative=one, zero=two, positive=two).tokens == 5
+
+
+@pytest.mark.parametrize("count", [-1, 2**53, 10**400])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(SignTotals, name) for name in ("tokens", "entropy_tokens")]
+    + [(NonFinite, name) for name in ("nan", "posinf", "neginf", "masked", "invalid")],
+)
+def test_what_cannot_be_a_count_is_refused(kind: Any, name: str, count: int) -> None:
+    with pytest.raises(RecordError, match=f"^{name}: {count} is n"):
+        kind(**{name: count})
+    assert getattr(kind(**{name: 2**53 - 1}), name) == 2**53 - 1
+
+
+@pytest.mark.parametrize("overrides", [{"warmth": 1.0}, {"clip_high": math.nan}, {"centering": 1.0}])
+def test_overrides_are_controls_that_exist(overrides: dict[str, Any]) -> None:
+    with pytest.raises(ControlError, match=f"^{next(iter(overrides))}: "):
+        StepSummary(job="run", attempt=0, step=0, overrides=overrides)
 
 
 def test_a_command_has_a_generation_and_a_job() -> None:

@@ -15,6 +15,8 @@ from trimtab.hooks.sketch import (
     BINS,
     CELLS,
     LOWER_EDGES,
+    MAX_COUNT,
+    MAX_LOG_RATIO,
     MIDDLES,
     SUMS,
     UPPER_EDGES,
@@ -34,7 +36,12 @@ any_values = arrays(np.float32, st.integers(0, 200), elements=st.floats(-(2.0**1
 
 def sketch_of(log_ratios: Values) -> SignSketch:
     bins, counts = np.unique(bin_index(log_ratios), return_counts=True)
-    return SignSketch(bins=tuple(bins.tolist()), counts=tuple(counts.tolist()), sums=(0.0,) * len(SUMS))
+    return SignSketch(bins=tuple(bins.tolist()), counts=tuple(counts.tolist()), sums=tuple(sums_of(log_ratios)))
+
+
+def sums_of(log_ratios: Values) -> list[float]:
+    x = np.clip(log_ratios.astype(np.float64), -MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return [float(term.sum()) for term in (x, x**2, np.exp(x), np.exp(2 * x), np.expm1(x) - x)]
 
 
 @given(any_values)
@@ -73,7 +80,9 @@ def test_fraction_below_is_within_the_bin_that_the_point_falls_in(x: Values, poi
 @given(any_values, any_values)
 def test_merging_is_the_sketch_of_both(x: Values, y: Values) -> None:
     merged = sketch_of(x).merged(sketch_of(y))
-    assert merged == sketch_of(np.concatenate([x, y]))
+    both = sketch_of(np.concatenate([x, y]))
+    assert (merged.bins, merged.counts) == (both.bins, both.counts)
+    assert merged.sums == pytest.approx(both.sums, rel=1e-9, abs=1e-9)
     assert merged.n == x.size + y.size
 
 
@@ -86,8 +95,18 @@ def test_cells_fold_into_bins(x: Values) -> None:
 @given(any_values)
 def test_rows_are_made_as_the_checked_constructor_makes_them(x: Values) -> None:
     counts = np.bincount(bin_index(x), minlength=BINS).astype(np.float64)
-    rows = SignSketch.rows(np.stack([counts, 0 * counts, counts]), np.zeros((3, len(SUMS))))
+    sums = np.array([sums_of(x), [0.0] * len(SUMS), sums_of(x)])
+    rows = SignSketch.rows(np.stack([counts, 0 * counts, counts]), sums)
     assert rows == [sketch_of(x), SignSketch(), sketch_of(x)]
+
+
+@given(arrays(np.float32, st.integers(1, 200), elements=st.floats(-(2.0**100), 2.0**100, width=32)))
+def test_sums_in_single_precision_are_accepted(values: Values) -> None:
+    x = np.clip(values, np.float32(-MAX_LOG_RATIO), np.float32(MAX_LOG_RATIO))
+    terms = (x, x * x, np.exp(x), np.exp(x) * np.exp(x), np.expm1(x) - x)
+    bins, counts = np.unique(bin_index(values), return_counts=True)
+    sums = tuple(float(term.sum()) for term in terms)
+    assert SignSketch(bins=tuple(bins.tolist()), counts=tuple(counts.tolist()), sums=sums).n == len(values)
 
 
 def test_middles_are_within_the_error_of_everything_in_their_bin() -> None:
@@ -110,6 +129,16 @@ def test_middles_are_within_the_error_of_everything_in_their_bin() -> None:
         ({"bins": (1,), "counts": (-4,)}, "counts: every occupied bin"),
         ({"sums": (0.0,)}, "sums: 1 values but 5 names"),
         ({"sums": (0.0, 0.0, math.nan, 0.0, 0.0)}, "sums: every sum is finite"),
+        ({"bins": (600,), "counts": (200,)}, r"sums\.ratio: 0 is not in"),
+        ({"sums": (1.0, 1.0, 1.0, 1.0, 1.0)}, r"sums\.log_ratio: 1 is not in \[-?0, 0\]"),
+        ({"bins": (600,), "counts": (10**400,)}, "counts: 10*0 tokens in all, but counts stay below 2"),
+        ({"bins": (600, 601), "counts": (MAX_COUNT // 2, MAX_COUNT // 2)}, "counts: .* stay below 2"),
+        ({"bins": (ZERO_BIN,), "counts": (2,), "sums": (1e200, 0.0, 2.0, 2.0, 0.0)}, r"sums\.log_ratio: 1e\+200 is"),
+        ({"bins": (ZERO_BIN,), "counts": (2,), "sums": (0.0, -1.0, 2.0, 2.0, 0.0)}, r"sums\.log_ratio_sq: -1 is not"),
+        ({"bins": (ZERO_BIN,), "counts": (2,), "sums": (2.0, 1.0, 2.0, 2.0, 0.0)}, r"sums\.log_ratio_sq: 1 is below"),
+        ({"bins": (ZERO_BIN,), "counts": (2,), "sums": (0.0, 0.0, 2.0, 1.0, 0.0)}, r"sums\.ratio_sq: 1 is below"),
+        ({"bins": (ZERO_BIN,), "counts": (2,), "sums": (0.0, 0.0, 2.0, 2.0, -1.0)}, r"sums\.k3: -1 is not in"),
+        ({"bins": (ZERO_BIN,), "counts": (2,), "sums": (0.0, 0.0, 2.0, 1e300, 0.0)}, r"sums\.ratio_sq: 1e\+300 is"),
     ],
 )
 def test_a_sketch_that_contradicts_itself_is_refused(fields: dict[str, tuple[float, ...]], message: str) -> None:
