@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from http import HTTPStatus
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -60,11 +60,13 @@ class Guard:
 
 def _refusal(method: str, headers: Headers) -> ASGIApp | None:
     host = headers.get("host", "")
-    if not is_loopback(urlsplit(f"//{host}").hostname or ""):
+    parts = _split(f"//{host}")
+    if parts is None or not is_loopback(parts.hostname or ""):
         message = "only loopback names are served; use http://127.0.0.1:PORT"
         return answer(HTTPStatus.FORBIDDEN, [Problem(field="Host", value=host, message=message)])
     origin = headers.get("origin")
-    if origin is not None and method not in SAFE_METHODS and urlsplit(origin).netloc != host:
+    page = None if origin is None else _split(origin)
+    if origin is not None and method not in SAFE_METHODS and (page is None or page.netloc != host):
         message = "a page of another origin may not change anything here"
         return answer(HTTPStatus.FORBIDDEN, [Problem(field="Origin", value=origin, message=message)])
     length = headers.get("content-length", "0")
@@ -72,6 +74,14 @@ def _refusal(method: str, headers: Headers) -> ASGIApp | None:
         problem = Problem(field="body", value=f"{length} bytes", message=TOO_LARGE)
         return answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, [problem])
     return None
+
+
+def _split(url: str) -> SplitResult | None:
+    """The parts of `url`, or None where it is none."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return None
 
 
 def _capped(receive: Receive) -> Receive:

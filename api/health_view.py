@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from statistics import median
+
 from pydantic import Field
 
 from trimtab.agent.detector import Role
@@ -20,6 +23,12 @@ INPUT = frozenset(name for name, detector in DETECTORS.items() if detector.ROLE 
 run."""
 
 
+SILENT_AFTER_S = 600.0
+"""A job is never called silent sooner."""
+SILENT_AFTER_STEPS = 20
+"""Usual intervals between two summaries after which a slower job is called silent."""
+
+
 class JobView(View):
     """One line about a job."""
 
@@ -28,14 +37,20 @@ class JobView(View):
     rows: int = Field(description="Rows in the ledger.")
     mode: Mode
     state: State = Field(
-        description="The worst of the verdicts that could be reached; `ok` says nothing of the others."
+        description="The worst of the verdicts that could be reached; `ok` says nothing of the others. Instead of `ok` "
+        "it is `not_observed` while the job is silent, and `inconclusive` while its summaries go to quarantine."
     )
     judged: int = Field(description="Detectors that could judge the newest step.")
     detectors: int = Field(description="Detectors that there are.")
     firing: int = Field(description="Incidents that are firing.")
     attempt: int | None = Field(description="The newest attempt; null before the first summary.")
     step: int | None = Field(description="The newest step of that attempt.")
-    last_received_at: float | None = Field(description="Unix seconds; when the last summary of rank 0 came.")
+    last_received_at: float | None = Field(description="Unix seconds; when the summary of `step` came, of rank 0.")
+    age: float | None = Field(description="Seconds since then.")
+    silent: bool = Field(
+        description="Nothing that can be judged has come for 10 minutes and for 20 of its usual intervals."
+    )
+    quarantined: int = Field(description="Summaries refused because another one held their key.")
     problem: str | None = Field(description="Why nothing at all can be said of the job, and what to do; else null.")
 
 
@@ -47,7 +62,6 @@ class HealthView(View):
     incidents: list[Incident] = Field(description="Those that are pending or firing.")
     proposals: list[Proposal] = Field(description="Changes that wait for a person, or stand as advice.")
     controls: ControlsView
-    quarantined: int = Field(description="Summaries refused because another one held their key.")
     dropped: int = Field(description="Summaries that the trainer's process has lost so far.")
 
 
@@ -84,26 +98,42 @@ def health_view(service: Service, name: str) -> HealthView:
         incidents=[incident for incident in state.incidents.values() if incident.phase is not Phase.RESOLVED],
         proposals=list(state.proposals),
         controls=controls_view(state),
-        quarantined=service.store.quarantined(name),
         dropped=service.dropped(name),
     )
 
 
+def silent_after(arrivals: list[float]) -> float:
+    """Seconds without a summary after which a job is silent; when the newest ones came, the newest first."""
+    intervals = [newer - older for newer, older in pairwise(arrivals)]
+    return max(SILENT_AFTER_S, SILENT_AFTER_STEPS * median(intervals)) if intervals else SILENT_AFTER_S
+
+
 def _line(service: Service, name: str, state: RunState, problem: str | None = None) -> JobView:
-    job = service.store.job(name)
-    latest = service.store.latest_summary(name)
+    store, now = service.store, service.clock()
+    job = store.job(name)
     judged = state.last_step >= 0
+    patience = silent_after(store.arrivals(name, SILENT_AFTER_STEPS + 1))
+    age = None if job.last_received_at is None else max(now - job.last_received_at, 0.0)
+    silent = age is not None and age > patience
+    quarantined_at = store.quarantined_at(name)
+    found = overall(state)
+    if found is State.OK:  # what was wrong when it fell silent is no better for that
+        contested = quarantined_at is not None and now - quarantined_at <= patience
+        found = State.INCONCLUSIVE if contested else State.NOT_OBSERVED if silent else found
     return JobView(
         name=name,
         created_at=job.created_at,
         rows=job.rows,
         mode=state.mode,
-        state=overall(state),
+        state=found,
         judged=sum(verdict.state in JUDGED for verdict in state.verdicts.values()),
         detectors=len(DETECTORS),
         firing=sum(incident.phase is Phase.FIRING for incident in state.incidents.values()),
         attempt=state.attempt if judged else None,
         step=state.last_step if judged else None,
-        last_received_at=None if latest is None else latest.received_at,
+        last_received_at=job.last_received_at,
+        age=age,
+        silent=silent,
+        quarantined=store.quarantined(name),
         problem=problem,
     )

@@ -6,6 +6,7 @@ program; steps, attempts and free text are never labels. Each app has a registry
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -23,13 +24,16 @@ from trimtab.hooks.records import RecordError
 from trimtab.storage.store import ConflictError
 
 MAX_JOBS = 200
-"""Jobs that are exported, the newest first."""
+"""Jobs that are exported, those that reported last."""
 QUIET_AFTER = 24 * 3600.0
 """Seconds without a summary after which a job is exported no more."""
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 SEVERITY = {State.OK: 0.0, State.WARN: 1.0, State.CRITICAL: 2.0}
 
 Gauges: TypeAlias = dict[str, GaugeMetricFamily]
+Sample: TypeAlias = tuple[str, list[str], float]
+"""Metric, labels and value."""
+_log = logging.getLogger("trimtab.api")
 
 
 class Metrics:
@@ -43,7 +47,7 @@ class Metrics:
             ["result"],
             registry=self._registry,
         )
-        for result in (*Taken, "conflict", "invalid"):
+        for result in (*Taken, "conflict", "invalid", "failed"):
             self._summaries.labels(result)
         self._seconds = Histogram(
             "trimtab_ingest_duration_seconds",
@@ -64,6 +68,9 @@ class Metrics:
                 raise
             except RecordError:
                 self.invalid()
+                raise
+            except Exception:
+                self._summaries.labels("failed").inc()
                 raise
 
     def invalid(self) -> None:
@@ -91,14 +98,29 @@ class _Jobs(Collector):
         dropped = CounterMetricFamily(
             "trimtab_dropped_summaries", "Summaries that the trainer's process lost.", labels=["job"]
         )
-        for known in service.store.jobs()[:MAX_JOBS]:
-            line = job_view(service, known.name)
-            if line.step is None or service.clock() - (line.last_received_at or 0.0) > QUIET_AFTER:
+        unreadable = 0
+        for job in _reporting(service):
+            try:
+                samples, lost = _samples(service, job_view(service, job)), float(service.dropped(job))
+            except Exception:  # one job must not take the others out of sight
+                _log.exception("job %r is left out of the metrics", job)
+                unreadable += 1
                 continue
-            _read(service, line, gauges)
-            dropped.add_metric([known.name], service.dropped(known.name))
+            for name, labels, value in samples:
+                gauges[name].add_metric(labels, value)
+            dropped.add_metric([job], lost)
         yield from gauges.values()
         yield dropped
+        yield GaugeMetricFamily(
+            "trimtab_unreadable_jobs", "Jobs left out because of an error; see the log.", unreadable
+        )
+
+
+def _reporting(service: Service) -> list[str]:
+    """Names of the jobs that are exported."""
+    reports = [(job.last_received_at, job.name) for job in service.store.jobs() if job.last_received_at is not None]
+    recent = [report for report in reports if service.clock() - report[0] <= QUIET_AFTER]
+    return [name for _, name in sorted(recent, reverse=True)[:MAX_JOBS]]
 
 
 def _gauges() -> Gauges:
@@ -127,24 +149,28 @@ def _first_line(text: str | None) -> str:
     return (text or "").strip().splitlines()[0] if text else ""
 
 
-def _read(service: Service, line: JobView, gauges: Gauges) -> None:
+def _samples(service: Service, line: JobView) -> list[Sample]:
+    """Everything that is exported of one job. Raises whatever is wrong with it."""
     state = service.state(line.name)
     job = [line.name]
-    assert line.step is not None
-    assert line.attempt is not None
-    assert line.last_received_at is not None
-    gauges["trimtab_step"].add_metric(job, line.step)
-    gauges["trimtab_last_summary_timestamp_seconds"].add_metric(job, line.last_received_at)
-    gauges["trimtab_controls_generation"].add_metric(job, state.generation)
+    if line.step is None or line.attempt is None or line.last_received_at is None:
+        return []
+    found: list[Sample] = [
+        ("trimtab_step", job, line.step),
+        ("trimtab_last_summary_timestamp_seconds", job, line.last_received_at),
+        ("trimtab_controls_generation", job, state.generation),
+        ("trimtab_quarantined_summaries", job, line.quarantined),
+    ]
     if state.reported is not None:
-        gauges["trimtab_controls_applied_generation"].add_metric(job, state.reported.generation)
-    gauges["trimtab_quarantined_summaries"].add_metric(job, service.store.quarantined(line.name))
+        found.append(("trimtab_controls_applied_generation", job, state.reported.generation))
     for severity in (State.WARN, State.CRITICAL):
         for phase in (Phase.PENDING, Phase.FIRING):
             open_now = sum(one.severity is severity and one.phase is phase for one in state.incidents.values())
-            gauges["trimtab_incidents"].add_metric([line.name, severity, phase], open_now)
+            found.append(("trimtab_incidents", [line.name, severity, phase], open_now))
     for name, verdict in state.verdicts.items():
-        gauges["trimtab_detector_severity"].add_metric([line.name, name], SEVERITY.get(verdict.state, float("nan")))
+        severity_now = SEVERITY.get(verdict.state, float("nan"))
+        found.append(("trimtab_detector_severity", [line.name, name], severity_now))
     for name, value in service.store.signals_at(line.name, line.attempt, line.step).items():
         if name in SIGNALS:
-            gauges[f"trimtab_signal_{name}"].add_metric(job, value)
+            found.append((f"trimtab_signal_{name}", job, value))
+    return [(name, labels, float(value)) for name, labels, value in found]

@@ -7,16 +7,17 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 
 from trimtab.agent.operator import OperatorError
+from trimtab.api.portable import MAX_INTEGER, shown_text
 from trimtab.api.restore import UnreadableJobError
 from trimtab.hooks.controls import ControlError
 from trimtab.hooks.records import RecordError
@@ -28,14 +29,24 @@ _FIELD_PREFIX = re.compile(r"(?:Value error, )?([\w.]+(?:, [\w.]+)*): ")
 _log = logging.getLogger("trimtab.api")
 
 
+def _encodable(value: Any) -> Any:
+    return shown_text(value) if isinstance(value, str) else value
+
+
+Told = Annotated[str, BeforeValidator(_encodable)]
+"""Text that can be sent, whatever the request held."""
+
+
 class Problem(BaseModel):
     """One thing that is wrong with a request."""
 
     model_config = ConfigDict(ser_json_inf_nan="strings")
 
-    field: str = Field(description="Path of the offending field, dots between the parts.", examples=["scalars.loss"])
-    value: Any = Field(description="What stood there, shortened; null where it was missing.", examples=["many"])
-    message: str = Field(description="What is wrong and what to do.", examples=["should be a valid number"])
+    field: Told = Field(description="Path of the offending field, dots between the parts.", examples=["scalars.loss"])
+    value: Annotated[Any, BeforeValidator(_encodable)] = Field(
+        description="What stood there, shortened; null where it was missing.", examples=["many"]
+    )
+    message: Told = Field(description="What is wrong and what to do.", examples=["should be a valid number"])
 
 
 class Problems(BaseModel):
@@ -65,7 +76,7 @@ CONFLICT: dict[int | str, dict[str, Any]] = {
 
 def shown(value: Any) -> Any:
     """`value` as it may stand in an error: plain JSON without NaN, and short."""
-    if value is None or isinstance(value, bool | int):
+    if value is None or (isinstance(value, int) and abs(value) <= MAX_INTEGER):
         return value
     if isinstance(value, float):
         return value if value - value == 0 else str(value)
@@ -77,9 +88,12 @@ def named(message: str, location: Sequence[str | int] = (), value: Any = None) -
     """A problem out of one of our own messages, which begin with the name of their field, inside `location`."""
     parts = [str(part) for part in location]
     if match := _FIELD_PREFIX.match(message):
-        parts.append(match.group(1))
+        inner = match.group(1).split(".")
+        shared = next((n for n in range(len(inner), 0, -1) if parts[-n:] == inner[:n]), 0)  # named from further out
+        inner = inner[shared:]
+        parts += inner
         message = message[match.end() :]
-        for part in match.group(1).split("."):
+        for part in inner:
             value = value.get(part) if isinstance(value, dict) else None
     return Problem(field=".".join(parts), value=shown(value), message=message)
 
@@ -105,7 +119,7 @@ def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
         assert isinstance(error, HTTPException)
         if error.status_code == HTTPStatus.BAD_REQUEST:  # the framework's word for a body that is no text at all
             on_invalid(request)
-            problem = Problem(field="body", value=None, message="not JSON: not even UTF-8 text")
+            problem = Problem(field="body", value=None, message=f"not JSON: {_unread(error.__cause__)}")
             return answer(HTTPStatus.UNPROCESSABLE_ENTITY, [problem])
         return answer(error.status_code, [Problem(field="", value=None, message=str(error.detail))])
 
@@ -151,6 +165,17 @@ def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
     app.add_exception_handler(DBAPIError, database)
     app.add_exception_handler(UnreadableJobError, unreadable)
     app.add_exception_handler(Exception, broken)
+
+
+def _unread(cause: BaseException | None) -> str:
+    """Why a body could not even be parsed."""
+    if isinstance(cause, UnicodeDecodeError):
+        return "not even UTF-8 text"
+    if isinstance(cause, RecursionError):
+        return "nested more deeply than any record"
+    if isinstance(cause, ValueError):
+        return "an integer has more digits than any record needs"
+    return "it could not be read"
 
 
 def _from_validation(detail: Any) -> Problem:

@@ -14,19 +14,17 @@ from pathlib import Path
 from trimtab.agent.advance import Outcome, advance
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.run_state import RunState
-from trimtab.agent.signals import read_all
+from trimtab.agent.signals import SIGNALS, read_all
 from trimtab.agent.state import Event, Mode, OperatorAction, OperatorVerb
+from trimtab.api.portable import check_portable
 from trimtab.api.problem import ApiError
 from trimtab.api.restore import UnreadableJobError, cached, config_of, record_of, restored, stored
 from trimtab.hooks.controls import NUMERIC_BOUNDS, ControlError
-from trimtab.hooks.records import Command, RecordError, StepSummary, check_job
+from trimtab.hooks.records import Command, StepSummary, check_job
 from trimtab.hooks.wire import NON_FINITE
 from trimtab.storage.codec import ACTION, CONFIG, EVENT, RUN_STATE, SUMMARY, digest
 from trimtab.storage.store import Appended, Fold, Store
 from trimtab.storage.values import Entry, EntryKind, Folded, Job, NewEvent, Past, StoredState
-
-MAX_INTEGER = 2**53
-"""Attempts, steps and ranks stay below it: larger integers do not survive JSON in every language."""
 
 
 class Taken(StrEnum):
@@ -78,9 +76,8 @@ class Service:
             ConfigFixedError: the job has a ledger that was folded with other settings.
         """
         check_job(job)
-        known = {each.name: each.config for each in self.store.jobs()}
-        if job not in known or not (config is None or _means(job, known[job], config)):
-            self.store.register(job, self._default_config if config is None else CONFIG.encode(config), self.clock())
+        wanted = self._default_config if config is None else CONFIG.encode(config)
+        self.store.register(job, wanted, self.clock(), keep=lambda known: config is None or _means(job, known, config))
         if mode is not None and self.state(job).mode is not mode:
             self.operate(OperatorAction(job=job, verb=OperatorVerb.SET_MODE, issuer=issuer, reason=reason, mode=mode))
 
@@ -88,12 +85,10 @@ class Service:
         """Fold one summary in. A job that is not known is registered, in mode observe.
 
         Raises:
-            RecordError: an integer of the key is too large.
+            RecordError: an integer is too large, or a string is no text.
             ConflictError: another summary holds the key (attempt, step, rank).
         """
-        for name in ("attempt", "step", "rank"):
-            if getattr(summary, name) > MAX_INTEGER:
-                raise RecordError(f"{name}: {getattr(summary, name)} is larger than 2**53")
+        check_portable(summary)
         payload = SUMMARY.encode(summary)
         summary = SUMMARY.decode(payload)  # fold exactly what a replay will fold: 1 and 1.0 are one number from here on
         entry = Entry(
@@ -116,9 +111,11 @@ class Service:
 
         Raises:
             UnknownJobError: there is no such job.
+            RecordError: an integer is too large, or a string is no text.
             ControlError: an override that is not finite: JSON has no way to tell it from a name.
             ApiError: `base_generation` is not the generation of the desired overrides any more (409).
         """
+        check_portable(action)
         self.store.job(action.job)
         for name, value in action.overrides.items():
             finite = math.isfinite(value) if isinstance(value, float) else value not in NON_FINITE
@@ -191,9 +188,9 @@ def _fold(
 
 
 def _charted(summary: StepSummary) -> dict[str, float]:
-    """The signals that were observed, and the trainer's own scalars beside them."""
+    """The signals that were observed, and the trainer's own scalars beside them, under names that no signal has."""
     observed = {name: value for name, value in read_all(summary).items() if value is not None}
-    return {**summary.scalars, **observed}
+    return {**{name: value for name, value in summary.scalars.items() if name not in SIGNALS}, **observed}
 
 
 def _new_event(event: Event) -> NewEvent:

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
 BUSY_TIMEOUT_MS = 5000
@@ -29,15 +29,16 @@ def open_engine(target: str | Path, *, read_only: bool = False) -> Engine:
         StorageError: the URL is malformed, or the file's folder does not exist.
     """
     text = str(target)
+    url: URL | str = text
     if "://" not in text:
         path = Path(text).expanduser().absolute()
         if not path.parent.is_dir():
             raise StorageError(f"db: the folder {path.parent} does not exist; make it, or give another path")
         if path.is_dir():
             raise StorageError(f"db: {path} is a folder; give the path of a file")
-        text = f"sqlite:///{_read_only(path) if read_only else path}"
+        url = _read_only(path) if read_only else URL.create("sqlite", database=str(path))
     try:
-        engine = create_engine(make_url(text))
+        engine = create_engine(make_url(url))
     except (ArgumentError, ImportError) as error:
         raise StorageError(f"db: {text!r} cannot be used: {error}") from error
     if engine.dialect.name == "sqlite":
@@ -46,10 +47,11 @@ def open_engine(target: str | Path, *, read_only: bool = False) -> Engine:
     return engine
 
 
-def _read_only(path: Path) -> str:
+def _read_only(path: Path) -> URL:
     """The file as a URI. In a folder that cannot be written to, a log cannot be opened: without one, none is needed."""
     frozen = not os.access(path.parent, os.W_OK) and not path.with_name(path.name + "-wal").exists()
-    return f"{path.as_uri()}?uri=true&{'immutable=1' if frozen else 'mode=ro'}"
+    query = {"uri": "true", **({"immutable": "1"} if frozen else {"mode": "ro"})}
+    return URL.create("sqlite", database=path.as_uri(), query=query)
 
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:

@@ -11,8 +11,6 @@ from trimtab.storage.tables import EventRow, JobRow, LedgerRow, QuarantineRow, R
 from trimtab.storage.values import Entry, Folded, StoredState, ValueKind
 
 Result = TypeVar("Result")
-CHARTED_RANK = 0
-"""The rank whose signals are drawn: the one that is judged, whichever comes first."""
 
 
 def job(connection: Connection, name: str, config: str, now: float) -> int:
@@ -39,7 +37,7 @@ def appended(connection: Connection, job_id: int, entry: Entry, folded: Folded[R
     )
     state(connection, job_id, folded.state)
     _events(connection, job_id, seq, folded)
-    if entry.rank == CHARTED_RANK:
+    if entry.rank == queries.JUDGED_RANK:
         _signals(connection, job_id, entry, folded.signals)
 
 

@@ -15,6 +15,10 @@ CHUNK = 256
 """Ledger rows in memory at a time while a whole ledger is read."""
 
 
+JUDGED_RANK = 0
+"""The rank that is judged, and whose signals are drawn, whichever comes first."""
+
+
 class UnknownJobError(LookupError):
     """No job of that name."""
 
@@ -24,9 +28,16 @@ class UnknownJobError(LookupError):
 
 
 def jobs() -> Select[Any]:
-    """Every job with the length of its ledger."""
+    """Every job with the length of its ledger, and when the newest of its judged summaries came."""
     rows = select(func.coalesce(func.max(LedgerRow.seq), 0)).where(LedgerRow.job_id == JobRow.id).scalar_subquery()
-    return select(JobRow.name, JobRow.config, JobRow.created_at, rows.label("rows"))
+    reported = judged(LedgerRow.received_at).where(LedgerRow.job_id == JobRow.id).limit(1).scalar_subquery()
+    return select(JobRow.name, JobRow.config, JobRow.created_at, rows.label("rows"), reported.label("last_received_at"))
+
+
+def judged(*columns: Any) -> Select[Any]:
+    """Summaries of rank 0, the newest step of the newest attempt first, whichever came last."""
+    judged_rank = select(*columns).where(LedgerRow.kind == EntryKind.SUMMARY, LedgerRow.rank == JUDGED_RANK)
+    return judged_rank.order_by(LedgerRow.attempt.desc(), LedgerRow.step.desc())
 
 
 def find_job(connection: Connection, job: str) -> RowMapping | None:
@@ -96,7 +107,13 @@ def series(connection: Connection, job_id: int, name: str, attempt: int) -> Sign
 
 def as_job(row: RowMapping) -> Job:
     """The job that a row of `jobs` holds."""
-    return Job(name=row["name"], config=row["config"], created_at=row["created_at"], rows=row["rows"])
+    return Job(
+        name=row["name"],
+        config=row["config"],
+        created_at=row["created_at"],
+        rows=row["rows"],
+        last_received_at=row["last_received_at"],
+    )
 
 
 def as_entry(row: RowMapping) -> Entry:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ from trimtab.storage.migrate import migrate as migrate_schema
 from trimtab.storage.tables import EventRow, JobRow, LedgerRow, QuarantineRow, SignalRow
 from trimtab.storage.values import (
     Entry,
-    EntryKind,
     Folded,
     Job,
     Past,
@@ -97,17 +95,17 @@ class Store:
 
     # Writing
 
-    def register(self, job: str, config: str, now: float) -> None:
-        """Make sure that the job exists with these settings (JSON).
+    def register(self, job: str, config: str, now: float, *, keep: Callable[[str], bool]) -> None:
+        """Make sure that the job exists with these settings (JSON), or with those it has where `keep` says so.
 
         Raises:
-            ConfigFixedError: it has other settings and a ledger that was folded with them.
+            ConfigFixedError: it has settings that are not kept, and a ledger that was folded with them.
         """
         with self._write() as connection:
             found = queries.find_job(connection, job)
             if found is None:
                 inserts.job(connection, job, config, now)
-            elif json.loads(found["config"]) != json.loads(config):
+            elif not keep(found["config"]):
                 if queries.last_seq(connection, found["id"]):
                     raise ConfigFixedError(
                         f"job {job!r} has a ledger that was folded with other settings; start a job of another name, "
@@ -184,14 +182,20 @@ class Store:
             )
 
     def latest_summary(self, job: str) -> Entry | None:
-        """The summary of rank 0 that came last, or None."""
+        """The summary of rank 0 of the newest step of the newest attempt, or None."""
         with self._read() as connection:
-            statement = queries.entries(queries.job_id(connection, job)).where(
-                LedgerRow.kind == EntryKind.SUMMARY, LedgerRow.rank == inserts.CHARTED_RANK
-            )
-            newest = statement.order_by(None).order_by(LedgerRow.seq.desc()).limit(1)
+            job_id = queries.job_id(connection, job)
+            newest = queries.judged(*LedgerRow.__table__.columns).where(LedgerRow.job_id == job_id).limit(1)
             row = connection.execute(newest).mappings().one_or_none()
             return None if row is None else queries.as_entry(row)
+
+    def arrivals(self, job: str, limit: int) -> list[float]:
+        """When the newest summaries of rank 0 of the newest attempt came, the newest first; Unix seconds."""
+        with self._read() as connection:
+            of_job = LedgerRow.job_id == queries.job_id(connection, job)
+            newest = select(func.max(LedgerRow.attempt)).where(of_job, LedgerRow.rank == queries.JUDGED_RANK)
+            wanted = queries.judged(LedgerRow.received_at).where(of_job, LedgerRow.attempt == newest.scalar_subquery())
+            return list(connection.execute(wanted.limit(limit)).scalars())
 
     def events(
         self, job: str, *, after: int = 0, limit: int | None = None, kinds: Sequence[str] = ()
@@ -241,6 +245,13 @@ class Store:
         with self._read() as connection:
             statement = select(func.count()).where(QuarantineRow.job_id == queries.job_id(connection, job))
             return connection.execute(statement).scalar_one()
+
+    def quarantined_at(self, job: str) -> float | None:
+        """When the last summary of the job went to quarantine, Unix seconds, or None."""
+        with self._read() as connection:
+            job_id = queries.job_id(connection, job)
+            last = select(func.max(QuarantineRow.received_at)).where(QuarantineRow.job_id == job_id)
+            return connection.execute(last).scalar_one()
 
     @contextmanager
     def _read(self) -> Iterator[Connection]:

@@ -56,6 +56,8 @@ class Job:
     """Unix seconds."""
     rows: int
     """Rows in its ledger."""
+    last_received_at: float | None
+    """When its newest summary came: that of rank 0, of the newest step of the newest attempt. Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from trimtab.agent.state import State
 from trimtab.api.client import DEFAULT_URL, Client
@@ -49,18 +50,32 @@ def _show_jobs(console: Console, jobs: list[JobView]) -> None:
     if not jobs:
         console.print("no job has reported yet")
         return
-    table = Table("job", "state", "judged", "mode", "attempt", "step", "firing", box=None, header_style="dim")
+    table = Table(
+        "job",
+        "state",
+        "judged",
+        "mode",
+        "attempt",
+        "step",
+        "last",
+        "firing",
+        "quarantined",
+        box=None,
+        header_style="dim",
+    )
     for one in jobs:
         step = "-" if one.step is None else str(one.step)
         attempt = "-" if one.attempt is None else str(one.attempt)
         table.add_row(
-            one.name,
+            Text(one.name),
             _styled(one.state),
             f"{one.judged}/{one.detectors}",
             one.mode.value,
             attempt,
             step,
+            "-" if one.age is None else f"{_duration(one.age)} ago",
             str(one.firing),
+            str(one.quarantined),
         )
     console.print(table)
     for one in jobs:
@@ -72,10 +87,15 @@ def _show_health(console: Console, health: HealthView) -> None:
     line, controls = health.job, health.controls
     at = "no summary yet" if line.step is None else f"attempt {line.attempt}, step {line.step}"
     judged = f"{line.judged} of {line.detectors} detectors could judge"
-    console.print(f"[bold]{line.name}[/bold]  {_styled(line.state)} ({judged})  mode {line.mode.value}  {at}")
+    age = "" if line.age is None else f", {_duration(line.age)} ago"
+    told = f"({judged})  mode {line.mode.value}  {at}{age}"
+    console.print(Text(line.name, "bold"), "", _styled(line.state), told, markup=False, soft_wrap=True)
+    if line.silent:
+        console.print("silent: what follows was true of its last summary", style="yellow")
     verdicts = Table("detector", "state", "what was seen", box=None, header_style="dim")
     for verdict in health.verdicts:
-        verdicts.add_row(verdict.detector, _styled(verdict.state), verdict.message)
+        shown = _styled(State.NOT_OBSERVED, verdict.state.value) if line.silent else _styled(verdict.state)
+        verdicts.add_row(Text(verdict.detector), shown, Text(verdict.message))
     console.print(verdicts)
     for incident in health.incidents:
         console.print(
@@ -89,12 +109,19 @@ def _show_health(console: Console, health: HealthView) -> None:
     console.print(f"overrides, generation {controls.generation}: {wanted} ({in_effect})", markup=False)
     for refusal in controls.refusals:
         console.print(f"refused by the trainer: {refusal}", markup=False)
-    if health.quarantined or health.dropped:
-        console.print(f"{health.quarantined} summaries in quarantine, {health.dropped} lost by the trainer's process")
+    if line.quarantined or health.dropped:
+        console.print(f"{line.quarantined} summaries in quarantine, {health.dropped} lost by the trainer's process")
 
 
-def _styled(state: State) -> str:
-    return f"[{STYLE[state]}]{state.value}[/]"
+def _styled(state: State, told: str = "") -> Text:
+    return Text(told or state.value, STYLE[state])
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _written(overrides: dict[str, ControlValue]) -> str:

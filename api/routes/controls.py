@@ -12,9 +12,9 @@ from pydantic import Field
 from trimtab.agent.state import OperatorAction, OperatorVerb
 from trimtab.api.controls_view import ControlsView, controls_view
 from trimtab.api.problem import CONFLICT, ERRORS, ApiError, named
-from trimtab.api.routes.common import OPERATOR, Issuer, JobName, Reason, ServiceOf
+from trimtab.api.routes.common import OPERATOR, Issuer, JobName, Reason, ServiceOf, ValueOrNone
 from trimtab.api.views import Body
-from trimtab.hooks.controls import ControlError, ControlValue
+from trimtab.hooks.controls import ControlError
 
 router = APIRouter(tags=["controls"])
 
@@ -24,7 +24,7 @@ EXAMPLE = {"overrides": {"centering": True, "clip_low": None}, "reason": "trying
 class Patch(Body):
     """A change of the overrides."""
 
-    overrides: dict[str, ControlValue | None] = Field(
+    overrides: dict[str, ValueOrNone] = Field(
         min_length=1, description="By control: the value to set, or null to leave it to the run again."
     )
     reason: Reason

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from trimtab.agent.state import EventKind
+from trimtab.api.portable import MAX_INTEGER
 from trimtab.api.problem import ERRORS
 from trimtab.api.routes.common import JobName, ServiceOf
 from trimtab.api.views import View
@@ -29,7 +30,7 @@ class EventPage(View):
 def events(
     job: JobName,
     service: ServiceOf,
-    after: Annotated[int, Query(ge=0, description="Only events with a larger number.")] = 0,
+    after: Annotated[int, Query(ge=0, le=MAX_INTEGER, description="Only events with a larger number.")] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     kind: Annotated[list[EventKind] | None, Query(description="Only these kinds.")] = None,
 ) -> EventPage:

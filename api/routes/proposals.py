@@ -10,6 +10,7 @@ from fastapi import Body as BodyParameter
 
 from trimtab.agent.state import OperatorAction, OperatorVerb, Proposal
 from trimtab.api.controls_view import ControlsView, controls_view
+from trimtab.api.portable import MAX_INTEGER
 from trimtab.api.problem import CONFLICT, ERRORS, ApiError
 from trimtab.api.routes.common import OPERATOR, Issuer, JobName, Reason, ServiceOf
 from trimtab.api.service import Service
@@ -17,7 +18,7 @@ from trimtab.api.views import Body, View
 
 router = APIRouter(tags=["proposals"])
 
-ProposalId = Annotated[int, Path(ge=1, description="The proposal's `id`.")]
+ProposalId = Annotated[int, Path(ge=1, le=MAX_INTEGER, description="The proposal's `id`.")]
 
 
 class Proposals(View):

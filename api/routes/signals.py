@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from trimtab.api.portable import MAX_INTEGER
 from trimtab.api.problem import ERRORS
 from trimtab.api.routes.common import JobName, ServiceOf
 from trimtab.api.thin import thinned
@@ -45,7 +46,7 @@ def signals(
     job: JobName,
     service: ServiceOf,
     name: Annotated[list[str] | None, Query(description="Repeat for several; all when it is missing.")] = None,
-    attempt: Annotated[int | None, Query(ge=0, description="The newest when it is missing.")] = None,
+    attempt: Annotated[int | None, Query(ge=0, le=MAX_INTEGER, description="The newest when it is missing.")] = None,
     points: Annotated[
         int,
         Query(ge=5, le=MAX_POINTS, description="At most so many per signal; extremes and non-finite values are kept."),

@@ -9,8 +9,9 @@ from fastapi import APIRouter
 from fastapi import Body as BodyParameter
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
+from trimtab.api.portable import shown_text
 from trimtab.api.problem import CONFLICT, ERRORS
-from trimtab.api.routes.common import MetricsOf, ServiceOf
+from trimtab.api.routes.common import MetricsOf, ServiceOf, Value
 from trimtab.api.service import Taken
 from trimtab.api.views import View
 from trimtab.hooks.controls import CONTROL_NAMES, ControlError, Controls, ControlValue, check_value
@@ -38,13 +39,13 @@ def _known_names(applied: Any) -> Any:
     """Refuse controls that do not exist, which a record that ignores unknown keys would lose."""
     for name in applied if isinstance(applied, dict) else ():
         if name not in CONTROL_NAMES:
-            raise ControlError(f"{name}: no such control; the controls are {', '.join(CONTROL_NAMES)}")
+            raise ControlError(f"{shown_text(str(name))}: no such control; the controls are {', '.join(CONTROL_NAMES)}")
     return applied
 
 
 def _possible(overrides: dict[str, ControlValue]) -> dict[str, ControlValue]:
     for name, value in overrides.items():
-        check_value(name, value)
+        check_value(shown_text(name), value)
     return overrides
 
 
@@ -55,7 +56,7 @@ class ReportedSummary(StepSummary):
     __pydantic_config__ = ConfigDict(extra="ignore")
 
     applied: Annotated[Controls, BeforeValidator(_known_names)] = field(default_factory=Controls)
-    overrides: Annotated[dict[str, ControlValue], AfterValidator(_possible)] = field(default_factory=dict)
+    overrides: Annotated[dict[str, Value], AfterValidator(_possible)] = field(default_factory=dict)
 
 
 class IngestAnswer(View):

@@ -165,6 +165,10 @@ export function ticks(low, high, wanted) {
   const raw = (high - low) / wanted || 1, power = 10 ** Math.floor(Math.log10(raw));
   const size = [1, 2, 5, 10].map((m) => m * power).find((candidate) => candidate >= raw);
   const found = [];
-  for (let k = Math.ceil(low / size); k * size <= high + size * 1e-9; k++) found.push(Number((k * size).toPrecision(12)));
-  return found;
+  const first = Math.ceil(low / size); // counted from here: near 2^53 adding 1 to a number may leave it as it is
+  for (let k = 0; (first + k) * size <= high + size * 1e-9 && k <= 2 * wanted; k++) {
+    const mark = (first + k) * size;
+    found.push(Number.isInteger(mark) ? mark : Number(mark.toPrecision(12)));
+  }
+  return [...new Set(found)];
 }

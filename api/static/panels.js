@@ -12,25 +12,27 @@ const MEANS = {
 const TAKES = { live: "next step", next_rollout: "next rollout", restart: "restart only", absent: "not possible" };
 
 export function showJobs(jobs, current, choose) {
-  const facts = jobs.map(({ name, state, mode, step, firing }) => ({ name, state, mode, step, firing, current: name === current }));
+  const facts = jobs.map(({ name, state, mode, step, age, silent, quarantined }) => ({ name, state, mode, step, since: silent ? ago(age) : "", quarantined, current: name === current }));
   render(at("jobs"), facts, () => facts.map((job) =>
     h("li", {}, h("button", { type: "button", "data-focus": job.name, "aria-current": String(job.current), onclick: () => choose(job.name) },
       h("span", { class: `dot ${job.state}`, "aria-hidden": "true" }),
       h("span", { class: "who" }, job.name),
-      h("span", { class: "what" }, `${words(job.state)} · ${job.mode} · ${job.step === null ? "no step yet" : `step ${job.step}`}`)))));
+      h("span", { class: "what" }, `${words(job.state)} · ${job.mode} · ${job.step === null ? "no step yet" : `step ${job.step}`}${job.since}${refused(job.quarantined)}`)))));
 }
 
 export function showHead({ job }, setMode) {
   at("name").textContent = job.name;
   render(at("overall"), job.state, chip);
   at("where").textContent = job.step === null ? "no summary yet" :
-    `${job.judged} of ${job.detectors} detectors could judge · attempt ${job.attempt}, step ${job.step}${ago(job.last_received_at)}`;
+    `${job.judged} of ${job.detectors} detectors could judge · attempt ${job.attempt}, step ${job.step}${ago(job.age)}${refused(job.quarantined)}`;
+  at("view").classList.toggle("stale", job.silent); // what is shown was true once: nothing is green
   render(at("mode"), job.mode, () => Object.entries(MODES).map(([mode, label]) =>
     h("button", { type: "button", "data-focus": mode, title: MEANS[mode], "aria-pressed": String(mode === job.mode), onclick: () => mode !== job.mode && setMode(mode, MEANS[mode]) }, label)));
 }
 
-function ago(seconds) {
-  const passed = Date.now() / 1000 - seconds;
+const refused = (count) => (count ? `, ${count} in quarantine` : "");
+
+function ago(passed) {
   if (passed < 90) return "";
   if (passed < 5400) return `, silent for ${Math.round(passed / 60)} min`;
   return `, silent for ${Math.round(passed / 3600)} h`;

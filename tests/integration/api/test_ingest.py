@@ -57,7 +57,7 @@ def test_other_content_under_a_key_gets_409_and_the_first_stays(client: Client, 
         client.ingest(replace(summary, scalars={"loss": 9.0}))
     assert caught.value.status == 409
     assert caught.value.problems[0].field == "attempt, step, rank"
-    assert client.health("run").quarantined == 1
+    assert client.health("run").job.quarantined == 1
     assert service.store.recorded("run").entries[0].payload == SUMMARY.encode(summary)
 
 
@@ -67,7 +67,11 @@ def test_other_content_under_a_key_gets_409_and_the_first_stays(client: Client, 
         ({"step": "many"}, "step", "should be a valid integer"),
         ({"step": -1}, "step", "-1 is negative"),
         ({"job": "a b"}, "job", "must be 1 to 128 letters"),
-        ({"attempt": 2**60}, "attempt", "larger than 2**53"),
+        ({"attempt": 2**60}, "attempt", "not below 2^53"),
+        ({"generation": 10**400}, "generation", "not below 2^53"),
+        ({"dropped_total": 2**53}, "dropped_total", "not below 2^53"),
+        ({"policy_version": -(2**53)}, "policy_version", ""),
+        ({"negative": {"tokens": 2**53}}, "negative.tokens", "not below 2^53"),
         ({"scalars": {"clip_fraction": 31.0}}, "scalars.clip_fraction", "is not a fraction in [0, 1]"),
         ({"scalars": {"loss": None}}, "scalars.loss", "should be a valid number"),
         ({"applied": {"clip_low": -2}}, "applied.clip_low", "is not a number in [0, 1]"),
@@ -94,18 +98,21 @@ def test_a_malformed_summary_gets_422_naming_the_field(
     assert http.get("/v1/jobs").json() == {"jobs": []}
 
 
+ONE_SKETCH = {"bins": [600, 609], "counts": [3, 61], "sums": [-0.2, 0.01, 63.8, 63.6, 0.01]}
+
+
 def test_what_a_newer_hook_adds_is_ignored_at_any_depth(http: httpx.Client, service: Service) -> None:
     newer = {
         **GOOD,
         "mood": "fine",
         "negative": {"tokens": 3, "colour": "red"},
-        "sketches": {"update": {"zero": {"bins": [1], "counts": [2], "weights": [1]}, "kind": 2}},
+        "sketches": {"update": {"zero": {**ONE_SKETCH, "weights": [1]}, "kind": 2}},
         "capabilities": {"controls": {"centering": "live"}, "telepathy": True},
     }
     response = http.post("/v1/summaries", json=newer)
     assert (response.status_code, response.json()["result"]) == (200, "stored")
     summary = SUMMARY.decode(service.store.recorded("run").entries[0].payload)
-    assert (summary.negative.tokens, summary.sketches["update"].zero.counts) == (3, (2,))
+    assert (summary.negative.tokens, summary.sketches["update"].zero.counts) == (3, (3, 61))
     assert http.post("/v1/summaries", json={**newer, "mood": "worse"}).json()["result"] == "duplicate"
 
 

@@ -50,16 +50,17 @@ def test_metrics_count_what_became_of_every_summary(client: Client, http: httpx.
     summary = Plant(seed=0).advance()
     client.ingest(summary)
     client.ingest(summary)
-    for bad in (replace(summary, generation=1), replace(summary, step=2**60)):
-        with pytest.raises(ClientError):
-            client.ingest(bad)
-    assert http.post("/v1/summaries", json={}).status_code == 422
+    with pytest.raises(ClientError):
+        client.ingest(replace(summary, generation=1))
+    for bad in ({}, {"job": "run", "attempt": 1, "step": 2**60}):
+        assert http.post("/v1/summaries", json=bad).status_code == 422
     assert scraped(http)["trimtab_ingest_summaries_total"] == {
         ("stored",): 1,
         ("duplicate",): 1,
         ("ignored",): 0,
         ("conflict",): 1,
         ("invalid",): 2,
+        ("failed",): 0,
     }
 
 

@@ -185,22 +185,28 @@ def test_events_are_paged_and_filtered(store: Store) -> None:
     assert len(store.events("run", kinds=["counted"])) == 5
 
 
-def test_the_latest_summary_is_the_last_that_came(store: Store) -> None:
-    put(store, replace(ENTRY, step=7))
-    put(store, replace(ENTRY, step=3))
+def test_the_latest_summary_is_the_newest_and_not_the_last_that_came(store: Store) -> None:
+    newest = replace(ENTRY, attempt=5, step=7, received_at=70.0)
+    put(store, replace(newest, step=6, received_at=60.0))
+    put(store, newest)
+    put(store, replace(newest, step=3, received_at=80.0))
+    put(store, replace(newest, attempt=4, step=9, received_at=81.0))
+    put(store, replace(newest, rank=1, step=9, received_at=82.0))
     put(store, ACTION)
     latest = store.latest_summary("run")
     assert latest is not None
-    assert (latest.step, latest.seq) == (3, 2)
+    assert (latest.attempt, latest.step, latest.seq) == (5, 7, 2)
+    assert store.job("run").last_received_at == 70.0
+    assert store.arrivals("run", 2) == [70.0, 60.0]
 
 
 def test_settings_are_fixed_by_the_first_entry(store: Store) -> None:
-    store.register("run", '{"window": 5}', 1.0)
-    store.register("run", '{"window": 6}', 1.0)
+    store.register("run", '{"window": 5}', 1.0, keep=lambda _: False)
+    store.register("run", '{"window": 6}', 1.0, keep=lambda known: known == '{"window": 7}')
     put(store, ENTRY)
-    store.register("run", '{ "window":6}', 1.0)
+    store.register("run", '{"window": 7}', 1.0, keep=lambda known: known == '{"window": 6}')
     with pytest.raises(ConfigFixedError, match="'run' has a ledger that was folded with other settings"):
-        store.register("run", '{"window": 7}', 1.0)
+        store.register("run", '{"window": 7}', 1.0, keep=lambda _: False)
     assert store.job("run").config == '{"window": 6}'
 
 

@@ -1,0 +1,58 @@
+"""What may stand in a record that is stored: integers and text that survive JSON and every database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from trimtab.hooks.records import RecordError
+
+MAX_INTEGER = 2**53 - 1
+"""Larger integers do not survive JSON in every language, nor the float that a metric is."""
+
+
+def check_portable(value: Any, path: str = "") -> None:
+    """Look through a record of dataclasses, mappings and tuples, at any depth.
+
+    Raises:
+        RecordError: an integer beyond `MAX_INTEGER`, or text with half of a surrogate pair, which is no UTF-8; the
+            message names the field.
+    """
+    if isinstance(value, str):
+        if not is_text(value):
+            raise RecordError(f"{path}: {shown_text(value)} has half of a surrogate pair, which is not text")
+    elif isinstance(value, int):
+        if abs(value) > MAX_INTEGER:
+            raise RecordError(f"{path}: is not below 2^53 in size; larger integers do not survive JSON")
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            check_portable(str(name), path)
+            check_portable(item, _inside(path, str(name)))
+    elif isinstance(value, tuple):
+        if set(map(type, value)) == {int}:  # thousands of bins or counts
+            check_portable(max(value, key=abs), path)
+        else:
+            for index, item in enumerate(value):
+                check_portable(item, _inside(path, str(index)))
+    elif is_dataclass(value):
+        for field in fields(value):
+            check_portable(getattr(value, field.name), _inside(path, field.name))
+
+
+def is_text(text: str) -> bool:
+    """Whether `text` can be written as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def shown_text(text: str) -> str:
+    """`text` with what UTF-8 cannot write as an escape, such as `\\udc80`."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _inside(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
