@@ -40,6 +40,26 @@ def acknowledged(state: RunState, summary: StepSummary) -> tuple[RunState, tuple
     return replace(state, ladder=replace(state.ladder, rungs=rungs)), events
 
 
+def awaited(state: RunState, patience: int) -> tuple[RunState, tuple[Event, ...]]:
+    """Count the summaries without what was sent; at `patience` of them in a row put it on record."""
+    limit = max(patience, 1)
+    reported = state.reported
+    # The generation has to have gone out before it can be ignored.
+    if reported is None or state.unheeded >= limit or not 0 < state.generation <= state.commanded:
+        return state, ()
+    if state.in_sync:
+        return replace(state, unheeded=0), ()
+    state = replace(state, unheeded=state.unheeded + 1)
+    if state.unheeded < limit:
+        return state, ()
+    message = (
+        f"generation {state.generation} is not in effect after {limit} steps: the trainer reports generation "
+        f"{reported.generation}, and not those overrides. Check that it takes in the answers to its summaries"
+    )
+    row = event(state, EventKind.CONTROLS_IGNORED, message, generation=state.generation, reported=reported.generation)
+    return state, (row,)
+
+
 def _own_changes(state: RunState, before: Reported, after: Reported) -> tuple[Event, ...]:
     """Controls that changed under one generation, and that nobody overrides."""
     changed = {
@@ -87,7 +107,7 @@ def _taken_over(state: RunState, reported: Reported) -> tuple[RunState, tuple[Ev
     if not state.in_sync:
         generation = max(state.generation, reported.generation + 1)
         message += f": kept, and stated again with all that is wanted as generation {generation}"
-        state = replace(state, generation=generation, issuer=AGENT, reason=message)
+        state = replace(state, generation=generation, unheeded=0, issuer=AGENT, reason=message)
     else:
         message += ": kept until a person changes it"
         state = replace(state, issuer=state.issuer or AGENT, reason=state.reason or message)

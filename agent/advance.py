@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trimtab.agent.acknowledgement import acknowledged
+from trimtab.agent.acknowledgement import acknowledged, awaited
 from trimtab.agent.changes import event
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.detectors import DETECTORS, Detectors
@@ -67,13 +67,14 @@ def advance(config: AgentConfig, state: RunState, record: StepSummary | Operator
     known = state.reported
     state, started = _located(state, record)
     state, reports = acknowledged(state, record)
+    state, overdue = awaited(state, config.policy.verify)
     state, reading = _read(config, state, record, acted=known is not None and known.generation != record.generation)
     state, verdicts = _judged(config, state, reading)
     state, policy = decided(config, state, reading)
     command = _command(state)
     if command is not None:
         state = replace(state, commanded=command.generation)
-    return Outcome(state=state, events=(*started, *reports, *verdicts, *policy), command=command)
+    return Outcome(state=state, events=(*started, *reports, *overdue, *verdicts, *policy), command=command)
 
 
 def _outlived(state: RunState, summary: StepSummary) -> Outcome:

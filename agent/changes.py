@@ -24,7 +24,7 @@ def changed(
     """`after`, which wants other overrides than `before`, one generation on. Standing proposals, made against the
     generation before, are withdrawn."""
     after, withdrawn = outdated(after)
-    after = replace(after, generation=before.generation + 1, issuer=issuer, reason=reason)
+    after = replace(after, generation=before.generation + 1, unheeded=0, issuer=issuer, reason=reason)
     row = event(
         after,
         EventKind.CONTROLS_CHANGED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trimtab.agent.changes import changed, enacted, event, without
+from trimtab.agent.changes import AGENT, changed, enacted, event, without
 from trimtab.agent.run_state import Ladder, RunState
 from trimtab.agent.state import Direction, Event, EventKind, Mode, OperatorAction, OperatorVerb, Proposal
 from trimtab.hooks.controls import ControlError, check_value
@@ -23,6 +23,8 @@ def obeyed(state: RunState, action: OperatorAction) -> Decision:
         ControlError: a control that does not exist, a value that it cannot take, or one that the trainer cannot set
         live. OperatorError: a decision that does not fit the state.
     """
+    if action.issuer.strip().casefold() == AGENT:
+        raise OperatorError(f"issuer: {action.issuer!r} is the agent's own name; give the name of who decides")
     return {
         OperatorVerb.PATCH_CONTROLS: _patched,
         OperatorVerb.SET_MODE: _switched,

@@ -100,6 +100,8 @@ class RunState:
     """Grows with every change of the overrides, and never shrinks."""
     commanded: int = 0
     """The newest generation that went out in an answer: one above it at the trainer is not of our making."""
+    unheeded: int = 0
+    """Summaries in a row that did not report the generation in effect; stays once that is on record."""
     reason: str = ""
     """Of the last change."""
     issuer: str = ""

@@ -68,6 +68,8 @@ class EventKind(StrEnum):
     CONTROLS_APPLIED = "controls_applied"
     CONTROLS_TAKEN_OVER = "controls_taken_over"
     """The trainer has overrides, or a generation, that this ledger never asked for; they are kept."""
+    CONTROLS_IGNORED = "controls_ignored"
+    """The trainer has gone on for long without the overrides that it was sent; on record once a generation."""
     MODE_CHANGED = "mode_changed"
     RUN_CHANGED_CONTROLS = "run_changed_controls"
     """The run's own schedule changed a control that nobody overrides."""

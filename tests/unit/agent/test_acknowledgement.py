@@ -126,3 +126,48 @@ def test_with_a_third_of_the_messages_lost_it_still_converges(seed: int) -> None
     assert plant.overrides == state.overrides == {"ratio_reference": "recomputed", "centering": True}
     assert plant.generation == state.generation == 1
     assert plant.reward > 0.9
+
+
+def test_a_trainer_that_ignores_a_command_is_on_record_once_a_generation() -> None:
+    patience = AUTO.policy.verify
+    state = advance(
+        AUTO, advance(AUTO, RunState.initial("run"), reporting(0, 0, {})).state, patch_of(clip_high=0.3)
+    ).state
+    rows = []
+    for step in range(1, 4 * patience):
+        if step == 3 * patience:
+            state = advance(AUTO, state, patch_of(clip_high=0.4)).state
+        outcome = advance(AUTO, state, reporting(step, 0, {}))
+        state = outcome.state
+        assert outcome.command is not None
+        assert not state.in_sync
+        rows += [(step, e.detail) for e in outcome.events if e.kind is EventKind.CONTROLS_IGNORED]
+    assert rows == [(1 + patience, {"generation": 1, "reported": 0})]
+    outcomes = [advance(AUTO, state, reporting(4 * patience, 0, {}))]
+    assert [e.detail["generation"] for e in outcomes[0].events if e.kind is EventKind.CONTROLS_IGNORED] == [2]
+
+
+def test_a_trainer_that_obeys_in_time_is_never_on_record() -> None:
+    state = advance(
+        AUTO, advance(AUTO, RunState.initial("run"), reporting(0, 0, {})).state, patch_of(clip_high=0.3)
+    ).state
+    kinds = []
+    for step in range(1, 100):
+        late = step % AUTO.policy.verify == 0
+        record = reporting(step, 0, {}) if late or step == 1 else reporting(step, 1, {"clip_high": 0.3})
+        outcome = advance(AUTO, state, record)
+        state = outcome.state
+        kinds += [e.kind for e in outcome.events]
+    assert EventKind.CONTROLS_IGNORED not in kinds
+
+
+def test_no_remedy_is_put_on_top_of_one_that_was_never_applied() -> None:
+    plant, state, kinds = Plant(seed=0, noisy_from=12), RunState.initial("run", Mode.AUTO), []
+    for _ in range(120):
+        outcome = advance(AUTO, state, plant.advance())
+        state = outcome.state
+        kinds += [e.kind for e in outcome.events]
+    assert [rung.remedy for rung in state.ladder.rungs] == ["score_centering"]
+    assert kinds.count(EventKind.CONTROLS_CHANGED) == 1
+    assert kinds.count(EventKind.CONTROLS_IGNORED) == 1
+    assert not state.in_sync

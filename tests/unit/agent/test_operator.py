@@ -48,6 +48,12 @@ def test_a_patch_is_an_event_and_a_command_one_generation_on() -> None:
     assert (outcome.command.issuer, outcome.command.reason) == ("ada", "trying")
 
 
+@pytest.mark.parametrize("issuer", ["agent", " Agent "])
+def test_nobody_decides_under_the_name_of_the_agent(issuer: str) -> None:
+    with pytest.raises(OperatorError, match=f"^issuer: '{issuer}' is the agent's own name"):
+        advance(CONFIG, seen(), replace(action(OperatorVerb.SET_MODE, mode=Mode.AUTO), issuer=issuer))
+
+
 def test_before_a_run_has_reported_a_patch_waits_for_it() -> None:
     outcome = advance(CONFIG, RunState.initial("run"), action(OperatorVerb.PATCH_CONTROLS, overrides={"lr_scale": 0.5}))
     assert outcome.command is None
