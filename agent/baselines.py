@@ -30,7 +30,7 @@ import math
 from dataclasses import dataclass, replace
 from statistics import median
 
-from trimtab.agent.checks import require
+from trimtab.agent.checks import MOST, require
 
 MAD_TO_SD = 1.4826
 """sd / MAD of a normal distribution."""
@@ -54,11 +54,11 @@ class BaselineSettings:
     """Smallest scale, in the signal's unit."""
 
     def __post_init__(self) -> None:
-        require(self.window >= 50, "baseline.window", self.window, "at least 50 steps")
-        require(self.warmup >= 10, "baseline.warmup", self.warmup, "at least 10 steps")
-        require(self.clip >= 1, "baseline.clip", self.clip, "at least 1")
-        require(self.floor_relative >= 0, "baseline.floor_relative", self.floor_relative, "0 or more")
-        require(self.floor_absolute > 0, "baseline.floor_absolute", self.floor_absolute, "above 0")
+        require(50 <= self.window <= MOST, "baseline.window", self.window, f"50 to {MOST} steps")
+        require(10 <= self.warmup <= 1000, "baseline.warmup", self.warmup, "10 to 1000 steps")
+        require(1 <= self.clip <= 100, "baseline.clip", self.clip, "in [1, 100]")
+        require(0 <= self.floor_relative <= 1, "baseline.floor_relative", self.floor_relative, "in [0, 1]")
+        require(0 < self.floor_absolute <= MOST, "baseline.floor_absolute", self.floor_absolute, f"in (0, {MOST}]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

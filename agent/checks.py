@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+MOST = 1_000_000
+"""No setting, whatever its unit, has a use above it; it keeps every sum and ratio of the brain within float64."""
+
 
 class ConfigError(ValueError):
     """A setting that does not exist, or a value that it cannot take. Names the field, the value and what is allowed."""

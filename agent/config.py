@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from trimtab.agent.baselines import BaselineSettings
-from trimtab.agent.checks import ConfigError, require
+from trimtab.agent.checks import MOST, ConfigError, require
 from trimtab.agent.detectors import DetectorSettings
 from trimtab.agent.incidents import IncidentSettings
 from trimtab.agent.regime import RegimeSettings
@@ -43,7 +43,7 @@ class PolicySettings:
         unknown = sorted(set(self.allow) - set(REMEDIES))
         require(not unknown, "policy.allow", self.allow, f"among {', '.join(REMEDIES)}")
         for name in ("settle", "cooldown", "verify", "budget", "relax_after"):
-            require(getattr(self, name) >= 0, f"policy.{name}", getattr(self, name), "0 or more")
+            require(0 <= getattr(self, name) <= MOST, f"policy.{name}", getattr(self, name), f"0 to {MOST}")
         require(self.relax_std > 0, "policy.relax_std", self.relax_std, "above 0")
         require(0 <= self.ess_floor < 1, "policy.ess_floor", self.ess_floor, "in [0, 1)")
 
@@ -67,7 +67,7 @@ class AgentConfig:
     policy: PolicySettings = field(default_factory=PolicySettings)
 
     def __post_init__(self) -> None:
-        require(self.window >= 2, "window", self.window, "at least 2 steps")
+        require(2 <= self.window <= 1000, "window", self.window, "2 to 1000 steps")
         limit = self.detectors.mismatch.std_limit
         require(
             self.policy.relax_std < limit,
@@ -133,6 +133,8 @@ def _typed(value: Any, hint: Any, path: str) -> Any:
             raise ConfigError(f"{path}: {value!r} is not a list")
         return tuple(_typed(item, get_args(hint)[0], f"{path}[{i}]") for i, item in enumerate(value))
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        # Above 2^53 a float may be another number.
+        require(abs(value) < 2**53, path, value, "below 2^53 in size")
         return float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise ConfigError(f"{path}: {value!r} is not a {hint.__name__}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimtab.agent.checks import require
+from trimtab.agent.checks import MOST, require
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class CusumSettings:
 
     def __post_init__(self) -> None:
         require(self.k > 0, "cusum.k", self.k, "above 0")
-        require(self.h > 0, "cusum.h", self.h, "above 0")
+        require(0 < self.h <= MOST, "cusum.h", self.h, f"in (0, {MOST}]")
         require(self.k < self.cut <= self.h, "cusum.cut", self.cut, f"above k = {self.k:g} and at most h = {self.h:g}")
 
 

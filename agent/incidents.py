@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from trimtab.agent.checks import require
+from trimtab.agent.checks import MOST, require
 from trimtab.agent.detector import Role
 from trimtab.agent.detectors import DETECTORS
 from trimtab.agent.state import Event, EventKind, Incident, Phase, State, Verdict
@@ -31,8 +31,8 @@ class IncidentSettings:
     """Steps judged OK before a firing incident resolves."""
 
     def __post_init__(self) -> None:
-        require(self.for_steps >= 0, "incidents.for_steps", self.for_steps, "0 or more")
-        require(self.keep_firing_for >= 1, "incidents.keep_firing_for", self.keep_firing_for, "at least 1")
+        require(0 <= self.for_steps <= MOST, "incidents.for_steps", self.for_steps, f"0 to {MOST}")
+        require(1 <= self.keep_firing_for <= MOST, "incidents.keep_firing_for", self.keep_firing_for, f"1 to {MOST}")
 
 
 def fingerprint(job: str, detector: str) -> str:

@@ -62,6 +62,11 @@ class Reading:
         value, level = self.value(name), self.level(name, which)
         return None if value is None or level is None or not math.isfinite(value) else level.distance(value)
 
+    @staticmethod
+    def broken(*values: float | None) -> bool:
+        """True where one of the values was seen and is not finite: no verdict on them can be green."""
+        return any(value is not None and not math.isfinite(value) for value in values)
+
     def missing(self, *names: str) -> State:
         """Why these signals cannot be judged: NOT_OBSERVED if one of them has never been seen, else INCONCLUSIVE."""
         unseen = any(name not in self.tracks or not self.tracks[name].recent for name in names)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from trimtab.agent.baselines import Baseline
-from trimtab.agent.checks import require
+from trimtab.agent.checks import MOST, require
 from trimtab.agent.signals import RATIO_SIGNALS
 from trimtab.agent.tracks import Track
 
@@ -27,7 +27,7 @@ class RegimeSettings:
     """Factor, up or down, on the mean entropy."""
 
     def __post_init__(self) -> None:
-        require(self.entropy_factor > 1, "regime.entropy_factor", self.entropy_factor, "above 1")
+        require(1 < self.entropy_factor <= MOST, "regime.entropy_factor", self.entropy_factor, f"in (1, {MOST}]")
 
 
 def mean_entropy(tracks: Mapping[str, Track], window: int) -> float | None:

@@ -24,6 +24,9 @@ Signal = Callable[[StepSummary], float | None]
 
 MIN_TOKENS = 100
 """Tokens of one sign below which it is not judged: its 5 % quantile would rest on under five of them."""
+LARGEST = 1e100
+"""Nothing that a run measures is larger, and below it no mean, difference or ratio to a scale loses its meaning to
+overflow: what lies beyond is as good as infinite, and is judged so."""
 DEPENDENCY_ORDER = (
     "rollout_logprobs",
     "old_logprobs",
@@ -249,5 +252,9 @@ SIGNALS: dict[str, Signal] = RATIO_SIGNALS | {
 
 
 def read_all(summary: StepSummary) -> dict[str, float | None]:
-    """Every signal of one step."""
-    return {name: read(summary) for name, read in SIGNALS.items()}
+    """Every signal of one step; a value beyond `LARGEST` is read as the infinity of its sign."""
+    return {name: _bounded(read(summary)) for name, read in SIGNALS.items()}
+
+
+def _bounded(value: float | None) -> float | None:
+    return value if value is None or not abs(value) > LARGEST else math.copysign(math.inf, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isfinite
 
 from trimtab.agent.baselines import Baseline, BaselineSettings
 
@@ -26,8 +27,7 @@ class Track:
             return Track(recent=self.recent, age=self.age + 1, peak=self.peak, baseline=self.baseline)
         recent = (*self.recent, value)[-window:]
         mean = sum(recent) / window
-        # NaN compares false, so a window that holds one never becomes the peak.
-        higher = len(recent) == window and mean < float("inf") and (self.peak is None or mean > self.peak)
+        higher = len(recent) == window and isfinite(mean) and (self.peak is None or mean > self.peak)
         return Track(recent=recent, peak=mean if higher else self.peak, baseline=self.baseline)
 
     def learnt(self, settings: BaselineSettings) -> Track:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from trimtab.agent.checks import require
+from trimtab.agent.checks import MOST, require
 from trimtab.agent.cusum import Cusum, CusumSettings
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
@@ -47,10 +47,10 @@ class AsymmetrySettings:
     cusum: CusumSettings = field(default_factory=CusumSettings)
 
     def __post_init__(self) -> None:
-        require(self.gap_limit > 0, "detectors.asymmetry.gap_limit", self.gap_limit, "above 0")
+        require(0 < self.gap_limit <= MOST, "detectors.asymmetry.gap_limit", self.gap_limit, f"in (0, {MOST}]")
         require(0 < self.clip_limit < 1, "detectors.asymmetry.clip_limit", self.clip_limit, "between 0 and 1")
         require(0 < self.escape_limit < 1, "detectors.asymmetry.escape_limit", self.escape_limit, "between 0 and 1")
-        require(self.twin_age >= 0, "detectors.asymmetry.twin_age", self.twin_age, "0 or more")
+        require(0 <= self.twin_age <= MOST, "detectors.asymmetry.twin_age", self.twin_age, f"0 to {MOST}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +85,8 @@ class Asymmetry:
         moved = reading.summary.clip_bounds is not None
         clip = reading.mean("clip_fraction_positive")
         escape = reading.mean("escape_excess", max_age=settings.twin_age)
+        if reading.broken(gap, clip, escape, reading.value("asymmetry"), reading.value("asymmetry_mean")):
+            return after, Finding(state=State.INCONCLUSIVE, message="a log-ratio's asymmetry is not finite")
         if gap is not None and moved and escape is not None:
             return after, _behind_moved_bounds(gap, escape, settings)
         if gap is not None and not moved and clip is not None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import ClassVar
 
-from trimtab.agent.checks import require
+from trimtab.agent.checks import MOST, require
 from trimtab.agent.cusum import Cusum, CusumSettings
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
@@ -48,9 +48,9 @@ class EntropySettings:
     def __post_init__(self) -> None:
         require(0 < self.reward_limit < 1, "detectors.entropy.reward_limit", self.reward_limit, "between 0 and 1")
         require(0 < self.drop_limit < 1, "detectors.entropy.drop_limit", self.drop_limit, "between 0 and 1")
-        require(self.progress > 0, "detectors.entropy.progress", self.progress, "above 0")
+        require(0 < self.progress <= MOST, "detectors.entropy.progress", self.progress, f"in (0, {MOST}]")
         require(0 < self.setback < 1, "detectors.entropy.setback", self.setback, "between 0 and 1")
-        require(self.floor > 0, "detectors.entropy.floor", self.floor, "above 0")
+        require(0 < self.floor <= MOST, "detectors.entropy.floor", self.floor, f"in (0, {MOST}]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import ClassVar
 
-from trimtab.agent.checks import require
+from trimtab.agent.checks import MOST, require
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
 from trimtab.agent.state import Finding, State
@@ -51,10 +51,10 @@ class MismatchSettings:
     """On |mean(d)| of one step, nats."""
 
     def __post_init__(self) -> None:
-        require(self.std_limit > 0, "detectors.mismatch.std_limit", self.std_limit, "above 0")
+        require(0 < self.std_limit <= MOST, "detectors.mismatch.std_limit", self.std_limit, f"in (0, {MOST}]")
         require(0 < self.clip_limit < 1, "detectors.mismatch.clip_limit", self.clip_limit, "between 0 and 1")
         require(0 < self.reward_limit < 1, "detectors.mismatch.reward_limit", self.reward_limit, "between 0 and 1")
-        require(self.offset_limit > 0, "detectors.mismatch.offset_limit", self.offset_limit, "above 0")
+        require(0 < self.offset_limit <= MOST, "detectors.mismatch.offset_limit", self.offset_limit, f"in (0, {MOST}]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,14 +90,15 @@ def _judged(settings: MismatchSettings, reading: Reading) -> Finding:
             state=reading.missing("mismatch_std"),
             message="no sampler log-probs, or fewer steps than one window",
         )
-    spread = reading.mean("update_std")
+    spread, clip = reading.mean("update_std"), reading.mean("clip_fraction_positive")
+    if reading.broken(offset, std, spread, clip):
+        return Finding(state=State.INCONCLUSIVE, message="the mismatch, or what the clip does, is not finite")
     if spread is not None and max(spread, std) < RATIO_STD_FLOOR:
         return Finding(
             state=State.INCONCLUSIVE,
             evidence={"mismatch_std": std, "update_std": spread},
             message="every ratio is 1: not informative (on-policy, one pass, one engine)",
         )
-    clip = reading.mean("clip_fraction_positive")
     applied = reading.summary.applied
     blinding = "moved clip bounds" if reading.summary.clip_bounds else "recomputed ratios"
     blind = reading.summary.clip_bounds is not None or applied.ratio_reference == "recomputed"

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import ClassVar
 
-from trimtab.agent.checks import require
+from trimtab.agent.checks import MOST, require
 from trimtab.agent.cusum import Cusum, CusumSettings
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
@@ -42,7 +42,7 @@ class RewardSettings:
     def __post_init__(self) -> None:
         require(0 < self.collapse < 1, "detectors.reward.collapse", self.collapse, "between 0 and 1")
         require(0 < self.decline < 1, "detectors.reward.decline", self.decline, "between 0 and 1")
-        require(self.margin >= 0, "detectors.reward.margin", self.margin, "0 or more")
+        require(0 < self.margin <= MOST, "detectors.reward.margin", self.margin, f"in (0, {MOST}]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,14 @@ def _judged(down: float, settings: RewardSettings, reading: Reading) -> Finding:
             message=f"reward {mean:.3f} declines: {down:.1f} sd summed below its highest average {best.location:.3f} "
             f"(limit {settings.cusum.h:g})",
         )
-    if reading.value("zero_variance_fraction") == 1.0:
+    zero_variance = reading.value("zero_variance_fraction")
+    if reading.broken(zero_variance):
+        return Finding(
+            state=State.INCONCLUSIVE,
+            evidence=evidence,
+            message="the share of groups without variance of reward is not finite",
+        )
+    if zero_variance == 1.0:
         return Finding(
             state=State.INCONCLUSIVE,
             evidence=evidence,
@@ -96,7 +103,7 @@ def _judged(down: float, settings: RewardSettings, reading: Reading) -> Finding:
         )
     return Finding(
         state=State.OK,
-        score=max((peak - mean) / limit, down / settings.cusum.h) if limit else 0.0,
+        score=max((peak - mean) / limit, down / settings.cusum.h),
         evidence=evidence,
         message=f"reward {mean:.3f}, peak {peak:.3f}",
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trimtab.agent.checks import require
+from trimtab.agent.checks import MOST, require
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
 from trimtab.agent.state import Finding, State
@@ -24,7 +24,7 @@ class TokensSettings:
     """Steps in a row without a token at which it alarms."""
 
     def __post_init__(self) -> None:
-        require(self.empty_steps >= 1, "detectors.tokens.empty_steps", self.empty_steps, "at least 1")
+        require(1 <= self.empty_steps <= MOST, "detectors.tokens.empty_steps", self.empty_steps, f"1 to {MOST}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

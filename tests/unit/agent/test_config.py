@@ -1,5 +1,7 @@
 """Settings: bad ones are refused by name, good ones are laid over by dotted path or table."""
 
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pytest
@@ -43,7 +45,12 @@ def test_lists_become_tuples_and_integers_become_floats() -> None:
         ({"detectors.nope.x": 1.0}, r"detectors\.nope: no such setting"),
         ({"window": 2.5}, "window: 2.5 is not a int"),
         ({"window": True}, "window: True is not a int"),
-        ({"window": 1}, "window: 1 must be at least 2 steps"),
+        ({"window": 1}, "window: 1 must be 2 to 1000 steps"),
+        ({"window": 10**400}, "window: 10*0 must be 2 to 1000 steps"),
+        ({"baseline.warmup": 10**400}, r"baseline\.warmup: 10*0 must be 10 to 1000 steps"),
+        ({"detectors.reward.margin": 0}, r"detectors\.reward\.margin: 0\.0 must be in \(0, 1000000\]"),
+        ({"detectors.reward.margin": 10**400}, r"detectors\.reward\.margin: 10*0 must be below 2"),
+        ({"detectors.entropy.floor": float("inf")}, r"detectors\.entropy\.floor: inf must be"),
         ({"window": {"x": 1}}, "window: .* is not a int"),
         ({"policy": 3}, "policy: 3 is not a table"),
         ({"policy": 3, "policy.settle": 3}, "policy is given twice"),
@@ -61,6 +68,28 @@ def test_lists_become_tuples_and_integers_become_floats() -> None:
 def test_bad_settings_name_the_field(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         with_settings(AgentConfig(), settings)
+
+
+def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for each in fields(node):
+        value = getattr(node, each.name)
+        if is_dataclass(value):
+            yield from leaves(value, f"{prefix}{each.name}.")
+        else:
+            yield prefix + each.name, value
+
+
+NUMBERS = {name: value for name, value in leaves(AgentConfig()) if type(value) in (int, float)}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_every_number_is_bounded_on_both_sides(name: str) -> None:
+    wrong: list[Any] = [-1, 10**9, 10**400]
+    if isinstance(NUMBERS[name], float):
+        wrong += [float("nan"), float("inf"), float("-inf")]
+    for value in wrong:
+        with pytest.raises(ConfigError, match=name.rpartition(".")[2]):
+            with_settings(AgentConfig(), {name: value})
 
 
 def test_a_config_survives_json() -> None:
