@@ -52,8 +52,12 @@ class Client:
     """
 
     def __init__(self, url: str = DEFAULT_URL) -> None:
+        """Raises `ClientError` where `url` is none."""
         self.url = url.rstrip("/")
-        self._http = httpx.Client(base_url=self.url, timeout=TIMEOUT_S, trust_env=False)
+        try:
+            self._http = httpx.Client(base_url=self.url, timeout=TIMEOUT_S, trust_env=False)
+        except httpx.InvalidURL as error:
+            raise ClientError(f"url: {url!r} is no address ({error}); give one such as {DEFAULT_URL}") from error
 
     def __enter__(self) -> Client:
         return self

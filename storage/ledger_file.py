@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from trimtab.hooks.records import check_job
 from trimtab.storage.values import Entry, EntryKind, Recorded, StoredEvent, StoredState
 
 FORMAT = 1
@@ -50,8 +51,8 @@ def read(path: Path) -> Recorded:
                     data = json.loads(line)
                     if number == 1:
                         header = _header(data)
-                    elif "entry" in data:
-                        entries.append(_entry(data["entry"]))
+                    elif "entry" in data and header is not None:
+                        entries.append(_entry(data["entry"], header["job"]))
                     elif "event" in data:
                         events.append(StoredEvent(**data["event"]))
                     elif "state" in data and header is not None:
@@ -76,7 +77,11 @@ def _header(data: Any) -> dict[str, Any]:
         raise ValueError(
             f'the first line is not {{"trimtab_ledger": {FORMAT}, ...}}; write the file with `trimtab export`'
         )
-    return {"job": data["job"], "config": data["config"]}
+    job = data["job"]
+    if not isinstance(job, str):
+        raise ValueError(f"job: {job!r} is not text")
+    check_job(job)
+    return {"job": job, "config": data["config"]}
 
 
 def _state(data: dict[str, Any]) -> StoredState | None:
@@ -86,5 +91,9 @@ def _state(data: dict[str, Any]) -> StoredState | None:
     return StoredState(state=json.dumps(data["state"]), schema=data.get("schema", ""))
 
 
-def _entry(data: dict[str, Any]) -> Entry:
+def _entry(data: dict[str, Any], job: str) -> Entry:
+    payload = data["payload"]
+    named = payload.get("job", job) if isinstance(payload, dict) else job
+    if named != job:
+        raise ValueError(f"job: the entry is of {named!r}, the file of {job!r}")
     return Entry(**{**data, "kind": EntryKind(data["kind"]), "payload": json.dumps(data["payload"])})

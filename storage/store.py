@@ -67,7 +67,7 @@ class Store:
             with self._write() as connection:
                 migrate_schema(connection)
         except DBAPIError as error:
-            raise StorageError(f"db: {self._engine.url} cannot be used: {error.orig}") from error
+            raise StorageError(f"db: {self._engine.url.database} cannot be used: {error.orig}") from error
 
     def revision(self) -> Revision:
         """Where the schema stands. Raises `StorageError` when the database cannot be read."""
@@ -75,7 +75,7 @@ class Store:
             with self._read() as connection:
                 return revision(connection)
         except DBAPIError as error:
-            raise StorageError(f"db: {self._engine.url} cannot be used: {error.orig}") from error
+            raise StorageError(f"db: {self._engine.url.database} cannot be used: {error.orig}") from error
 
     def not_ready(self) -> list[str]:
         """Why the store cannot serve, one line a reason; empty when it can."""

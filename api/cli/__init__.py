@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
+from sqlalchemy.exc import DBAPIError
 from typer.core import TyperGroup
 
 from trimtab.api.cli.errors import USER_ERRORS
@@ -58,5 +59,11 @@ def main() -> None:
     try:
         app(prog_name="trimtab")
     except USER_ERRORS as error:
-        Console(stderr=True, soft_wrap=True).print(f"error: {error}", style="red", markup=False, highlight=False)
-        raise SystemExit(1) from None
+        _fail(str(error))
+    except DBAPIError as error:
+        _fail(f"db: the database cannot be used: {error.orig}")
+
+
+def _fail(told: str) -> NoReturn:
+    Console(stderr=True, soft_wrap=True).print(f"error: {told}", style="red", markup=False, highlight=False)
+    raise SystemExit(1) from None

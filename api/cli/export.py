@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from trimtab.api.cli.errors import UsageError
 from trimtab.storage.engine import StorageError
 from trimtab.storage.ledger_file import lines
 from trimtab.storage.store import Store
@@ -47,9 +49,26 @@ def export(
         for line in lines(record):
             sys.stdout.write(line + "\n")
         return
-    partial = out.with_name(out.name + ".part")
-    with partial.open("w", encoding="utf-8") as file:
-        file.writelines(line + "\n" for line in lines(record))
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(out)
+    try:
+        _write(out, lines(record))
+    except OSError as error:
+        raise UsageError(f"out: {out} cannot be written ({error.strerror})") from error
+
+
+def _write(out: Path, wanted: Iterator[str]) -> None:
+    """Into a file all at once or not at all; into a pipe, a device or the like as it is."""
+    if out.exists() and not out.is_file():
+        with out.open("w", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in wanted)
+        return
+    target = out.resolve()  # a link stays one
+    partial = target.with_name(target.name + ".part")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in wanted)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(target)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from trimtab.agent.config import with_settings
 from trimtab.agent.state import EventKind
@@ -98,7 +99,8 @@ def _show_decisions(console: Console, outcome: Refolded) -> None:
     table = Table("attempt", "step", "what", "why", box=None, header_style="dim")
     for event in outcome.events:
         if event["kind"] not in QUIET:
-            table.add_row(str(event["attempt"]), str(event["step"]), event["kind"].replace("_", " "), event["message"])
+            kind = event["kind"].replace("_", " ")
+            table.add_row(str(event["attempt"]), str(event["step"]), kind, Text(event["message"]))
     console.print(table)
 
 
@@ -107,7 +109,7 @@ def _show_line(console: Console, outcome: Refolded, *, changed: bool) -> None:
     difference = outcome.difference
     if difference is None:
         rest = "" if outcome.state_compared or not outcome.entries else " (the stored state is of another version)"
-        console.print(f"{told}[green]identical[/green]{rest}", highlight=False, soft_wrap=True)
+        console.print(Text.assemble(told, ("identical", "green"), rest), highlight=False, soft_wrap=True)
         return
     what = "differs under these settings" if changed else "NOT identical"
     lines = (

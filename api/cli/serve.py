@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from trimtab.api.cli.progress import bar
 from trimtab.api.restore import UnreadableJobError
@@ -31,7 +32,9 @@ def serve(
         if as_json:
             print(json.dumps({"ready": True, "url": url, "db": str(db)}), flush=True)
         else:
-            Console(soft_wrap=True).print(f"trimtab serves [bold]{url}[/bold] from {db} (Ctrl-C ends it)")
+            Console(soft_wrap=True).print(
+                Text.assemble("trimtab serves ", (url, "bold"), f" from {db} (Ctrl-C ends it)")
+            )
 
     serve_until_ended(service, listener, ready)
 
