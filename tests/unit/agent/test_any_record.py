@@ -160,7 +160,9 @@ class Asked(Reading):
 def healthy(*, shadow: bool, bounds: ClipBounds | None = None) -> Reading:
     """A reading on which every detector has all that it looks at."""
     rng = np.random.default_rng(0)
-    parts = {name: (rng.normal(0, 0.05, 500), rng.normal(0, 0.05, 500)) for name in ("update", "mismatch", "shadow")}
+    parts: dict[str, Any] = {
+        name: (rng.normal(0, 0.05, 500), rng.normal(0, 0.05, 500)) for name in ("update", "mismatch", "shadow")
+    }
     if not shadow:
         del parts["shadow"]
     scalars = {"reward_mean": 0.5, "garbage_fraction": 0.01, "zero_variance_fraction": 0.1}
