@@ -59,7 +59,9 @@ def test_health_of_a_run_that_fails(client: Client, collapsed: Plant) -> None:
     assert "mismatch" in {incident.detector for incident in health.incidents}
     assert health.job.firing == len([one for one in health.incidents if one.phase == "firing"])
     assert client.incidents(collapsed.job)[-1].since_step >= 10
-    assert client.jobs() == [health.job]
+    assert [job.model_copy(update={"age": None}) for job in client.jobs()] == [
+        health.job.model_copy(update={"age": None})
+    ]
 
 
 def test_a_healthy_run_has_no_incident(client: Client) -> None:
