@@ -238,3 +238,18 @@ def test_a_job_that_cannot_be_read_is_told_and_not_green(page: Page, tmp_path: P
     assert green(page) not in painted(page, "#jobs button[aria-current=true] .dot")
     page.get_by_role("button", name="saved").click()
     expect(page.locator("#link")).to_have_text("live")
+
+
+def test_a_silent_job_is_not_green_and_its_age_is_told(page: Page, service: Service) -> None:
+    now = service.clock() + 3 * 3600
+    service.clock = lambda: now
+    page.get_by_role("button", name="healthy").click()
+    expect(page.locator("#where")).to_contain_text("silent for 3 h")
+    assert green(page) not in painted(page, "#overall .chip, #verdicts .chip, #jobs .dot")
+
+
+def test_the_largest_step_is_drawn(page: Page, service: Service) -> None:
+    for step in (2**53 - 2, 2**53 - 1):
+        service.ingest(replace(Plant(seed=0, job="far").advance(), step=step))
+    page.get_by_role("button", name="far").click()
+    expect(page.locator("#where")).to_contain_text(f"step {2**53 - 1}")
