@@ -139,11 +139,14 @@ def _judged(config: AgentConfig, state: RunState, reading: Reading) -> tuple[Run
         attempt=state.attempt,
         step=state.last_step,
     )
+    # A baseline that is known stands still while its signal alarms. One that a new attempt or an action has made start
+    # again is learnt all the same: nothing else could ever judge the signal, and its incident would stay open for good.
     frozen = {
         signal
         for name, detector in DETECTORS.items()
         if is_open(incidents.get(fingerprint(state.job, name)))
         for signal in detector.SIGNALS
+        if signal in state.tracks and state.tracks[signal].baseline.anchor is not None
     }
     learnt = {name: track if name in frozen else track.learnt(config.baseline) for name, track in state.tracks.items()}
     state = replace(state, tracks=learnt, detectors=Detectors(**memory), verdicts=verdicts, incidents=incidents)
