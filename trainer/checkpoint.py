@@ -12,7 +12,9 @@ import torch
 from trimtab.hooks.calibration import ClipCalibration, Displacement, RecentTokens
 from trimtab.trainer.grpo import GRPOTrainer
 
-VERSION = 1
+VERSION = 2
+FREE_TO_CHANGE = ("steps", "checkpoint", "evaluation")
+"""Fields of the configuration that no step depends on."""
 
 
 class CheckpointError(ValueError):
@@ -23,6 +25,7 @@ def save_checkpoint(trainer: GRPOTrainer, path: Path) -> None:
     """Write everything that the next step depends on; atomic, so a killed run never leaves half a file."""
     state = {
         "version": VERSION,
+        "job": trainer.emitter.job,
         "config": trainer.config.model_dump_json(),
         "step": trainer.step_index,
         "attempt": trainer.emitter.attempt,
@@ -45,8 +48,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """A checkpoint's content.
 
     Raises:
-        CheckpointError: the file cannot be read, or another version wrote it.
+        CheckpointError: there is none, the file cannot be read, or another version wrote it.
     """
+    if not path.exists():
+        raise CheckpointError(f"{path}: there is no checkpoint to go on from; start the run without --resume")
     try:
         state: dict[str, Any] = torch.load(path, weights_only=True)
     except Exception as error:
@@ -60,11 +65,22 @@ def restore(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
     """Put `trainer` where the checkpoint was taken; its next step is the one that would have followed.
 
     Raises:
-        CheckpointError: the run is configured otherwise than the one that wrote the checkpoint (its length apart).
+        CheckpointError: another job wrote the checkpoint, or this one with another configuration, in which the fields
+            of `FREE_TO_CHANGE` do not count; the message names what differs.
     """
+    if state["job"] != trainer.emitter.job:
+        raise CheckpointError(
+            f"checkpoint: of job {state['job']!r}, but this is {trainer.emitter.job!r}; give it its own --out"
+        )
     written = type(trainer.config).model_validate_json(state["config"])
-    if written.model_copy(update={"steps": trainer.config.steps}) != trainer.config:
-        raise CheckpointError("checkpoint: written by a run with another configuration; resume with the same one")
+    differing = [
+        name
+        for name in type(trainer.config).model_fields
+        if name not in FREE_TO_CHANGE and getattr(written, name) != getattr(trainer.config, name)
+    ]
+    if differing:
+        told = "; ".join(f"{name} was {getattr(written, name)}" for name in differing)
+        raise CheckpointError(f"checkpoint: written with another configuration ({told}); resume with the same one")
     trainer.step_index = state["step"]
     trainer.model.load_state_dict(state["model"])
     trainer.optimizer.load_state_dict(state["optimizer"])

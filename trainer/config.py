@@ -125,7 +125,7 @@ class EvalConfig(Section):
 class CheckpointConfig(Section):
     """Checkpoints that a run restarts from."""
 
-    every: int = Field(default=0, ge=0)
+    every: int = Field(default=10, ge=0)
     """Steps between checkpoints; 0 writes none but the last."""
 
 

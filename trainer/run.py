@@ -70,12 +70,15 @@ def execute(
         CheckpointError: `resume`, and there is no checkpoint that this configuration can go on from.
     """
     torch.set_num_threads(1)  # runs are compared and repeated: one thread makes them bit-reproducible
+    state = read_checkpoint(out / CHECKPOINT) if resume else None
     out.mkdir(parents=True, exist_ok=True)
     (out / "config.json").write_text(config.model_dump_json(indent=2))
-    state = read_checkpoint(out / CHECKPOINT) if resume else None
     attempt = int(time.time()) if attempt is None else attempt
     if state is not None:
         attempt = max(attempt, state["attempt"] + 1)
+    else:  # what an earlier run left here is not this one's
+        for name in (CHECKPOINT, RESULT):
+            (out / name).unlink(missing_ok=True)
     model = build_model(config)
     check_fits(config, model)  # here as well as in the trainer, so that nobody waits for a warm start in vain
     model.load_state_dict(warm_weights(config, on_warm_start))

@@ -29,13 +29,17 @@ def train(
         str, typer.Option(help="http://HOST:PORT of an agent, local:PATH.db, file:DIR or memory:")
     ] = "memory:",
     job: Annotated[str, typer.Option(help="Name of the run at the agent.")] = "train",
-    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/train"),
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/JOB by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train the embedded model by GRPO."""
+    out = out or Path("runs") / job
     try:
         result = _train(config, overrides or [], url=url, job=job, out=out, resume=resume, quiet=as_json)
+    except KeyboardInterrupt:
+        Console(stderr=True, soft_wrap=True).print(f"stopped; the same command with --resume goes on from {out}")
+        raise typer.Exit(130) from None
     except (ConfigError, CheckpointError, RecordError, UrlError) as error:
         raise UsageError(str(error)) from error
     except (FileExistsError, NotADirectoryError, PermissionError) as error:

@@ -12,7 +12,8 @@ import torch
 
 from trimtab.storage.store import Store
 from trimtab.trainer.checkpoint import CheckpointError, read_checkpoint
-from trimtab.trainer.config import ConfigError, RunConfig, validated
+from trimtab.trainer.config import CheckpointConfig, ConfigError, RunConfig, validated
+from trimtab.trainer.grpo import StepRecord
 from trimtab.trainer.run import CHECKPOINT, RESULT, STEPS, execute
 
 
@@ -108,10 +109,41 @@ def test_a_resumed_run_keeps_the_overrides_of_its_agent(tiny: RunConfig, tmp_pat
     assert last["controls"]["centering"] is True
 
 
-def test_a_checkpoint_of_another_configuration_is_refused(tiny: RunConfig, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_configuration_is_refused_by_the_fields_that_differ(
+    tiny: RunConfig, tmp_path: Path
+) -> None:
     execute(tiny.model_copy(update={"steps": 1}), url="memory:", job="t", out=tmp_path)
-    with pytest.raises(CheckpointError, match="another configuration"):
+    with pytest.raises(CheckpointError, match=r"another configuration \(seed was 0\)"):
         execute(tiny.model_copy(update={"seed": 9}), url="memory:", job="t", out=tmp_path, resume=True)
+
+
+def test_how_often_checkpoints_are_written_may_change_on_resume(tiny: RunConfig, tmp_path: Path) -> None:
+    execute(tiny.model_copy(update={"steps": 1}), url="memory:", job="t", out=tmp_path)
+    often = tiny.model_copy(update={"steps": 2, "checkpoint": CheckpointConfig(every=1)})
+    assert execute(often, url="memory:", job="t", out=tmp_path, resume=True).steps == 2
+
+
+def test_a_checkpoint_of_another_job_is_refused(tiny: RunConfig, tmp_path: Path) -> None:
+    execute(tiny.model_copy(update={"steps": 1}), url="memory:", job="mine", out=tmp_path)
+    with pytest.raises(CheckpointError, match="of job 'mine', but this is 'yours'"):
+        execute(tiny, url="memory:", job="yours", out=tmp_path, resume=True)
+
+
+def test_a_stopped_run_goes_on_from_its_own_checkpoint_and_not_an_earlier_runs(tiny: RunConfig, tmp_path: Path) -> None:
+    config = tiny.model_copy(update={"checkpoint": CheckpointConfig(every=2)})
+    execute(config, url="memory:", job="t", out=tmp_path)  # an earlier run, done
+    expected = steps(tmp_path)
+
+    def stop(record: StepRecord) -> None:
+        if record.step == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(config, url="memory:", job="t", out=tmp_path, on_step=stop)
+    assert not (tmp_path / RESULT).exists()
+    assert read_checkpoint(tmp_path / CHECKPOINT)["step"] == 4
+    execute(config, url="memory:", job="t", out=tmp_path, resume=True)
+    assert steps(tmp_path) == expected
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not a checkpoint"])
