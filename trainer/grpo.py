@@ -23,7 +23,7 @@ from trimtab.trainer.engines import TWIN_FORMAT, check_fits, converted
 from trimtab.trainer.objective import LossInputs, group_advantages, policy_loss
 from trimtab.trainer.quant import set_format
 from trimtab.trainer.sampler import Rollout, TorchSampler, Weights
-from trimtab.trainer.task import Graded, Task
+from trimtab.trainer.tasks.task import Graded, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

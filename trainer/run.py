@@ -22,7 +22,7 @@ from trimtab.trainer.checkpoint import read_checkpoint, restore, save_checkpoint
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.engines import TWIN_FORMAT, capabilities, check_fits
 from trimtab.trainer.grpo import GRPOTrainer, StepRecord
-from trimtab.trainer.task import RunningSum
+from trimtab.trainer.tasks.running_sum import RunningSum
 from trimtab.trainer.warm_start import Progress, build_model, warm_weights
 
 CHECKPOINT = "checkpoint.pt"

@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from trimtab.trainer.model import LanguageModel
+from trimtab.trainer.models.language_model import LanguageModel
 from trimtab.trainer.quant import freeze, set_format
 
 Weights = dict[str, Tensor]

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from trimtab.hooks.compiled import cache_dir
 from trimtab.trainer.config import RunConfig
-from trimtab.trainer.model import DecoderLM, ModelShape
-from trimtab.trainer.task import VOCABULARY, RunningSum
+from trimtab.trainer.models.decoder import DecoderLM, ModelShape
+from trimtab.trainer.tasks.running_sum import VOCABULARY, RunningSum
 
 RECIPE = 2
 """Grows when the procedure below changes, so that old caches are not read."""

@@ -15,7 +15,7 @@ from trimtab.trainer.engines import capabilities
 from trimtab.trainer.grpo import GRPOTrainer
 from trimtab.trainer.quant import kernels
 from trimtab.trainer.scenarios import SCENARIOS
-from trimtab.trainer.task import RunningSum
+from trimtab.trainer.tasks.running_sum import RunningSum
 from trimtab.trainer.warm_start import warm_model
 
 REFERENCE = "bf16"

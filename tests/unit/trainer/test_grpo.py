@@ -19,7 +19,7 @@ from trimtab.trainer.config import RunConfig, validated
 from trimtab.trainer.engines import capabilities
 from trimtab.trainer.grpo import GRPOTrainer
 from trimtab.trainer.quant import quantised_formats
-from trimtab.trainer.task import RunningSum
+from trimtab.trainer.tasks.running_sum import RunningSum
 from trimtab.trainer.warm_start import build_model, warm_model
 
 

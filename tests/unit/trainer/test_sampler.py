@@ -8,7 +8,7 @@ import torch
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.quant import convert
 from trimtab.trainer.sampler import TorchSampler
-from trimtab.trainer.task import END, PAD, RunningSum
+from trimtab.trainer.tasks.running_sum import END, PAD, RunningSum
 from trimtab.trainer.warm_start import build_model, warm_weights
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trimtab.trainer.task import END, EQUALS, PAD, RunningSum
+from trimtab.trainer.tasks.running_sum import END, EQUALS, PAD, RunningSum
 
 TASK = RunningSum(digits=4)
 

@@ -1,13 +1,8 @@
-"""A small decoder-only transformer: pre-norm RMSNorm, GELU, learnt positions, untied head, no biases.
-
-The trainer asks of a model only what `LanguageModel` says, and that its linear layers are `nn.Linear`, so that they can
-be swapped for quantised ones by name.
-"""
+"""A small decoder-only transformer: pre-norm RMSNorm, GELU, learnt positions, untied head, no biases."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -21,18 +16,6 @@ class KeyValueCache:
     keys: list[Tensor]
     values: list[Tensor]
     length: int = 0
-
-
-class LanguageModel(Protocol):
-    """What the trainer and the sampler need of a model."""
-
-    def __call__(self, tokens: Tensor, *, cache: Any = None, keep_last: int | None = None) -> Tensor:
-        """Logits of [B, T] token ids; see `DecoderLM.forward`."""
-        ...
-
-    def new_cache(self, batch: int, capacity: int) -> Any:
-        """An empty cache for `batch` sequences of up to `capacity` tokens; only the model looks inside."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

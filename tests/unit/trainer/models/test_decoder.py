@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from trimtab.trainer.model import DecoderLM, ModelShape
+from trimtab.trainer.models.decoder import DecoderLM, ModelShape
 
 SHAPE = ModelShape(vocabulary=16, max_length=24, width=32, layers=3, heads=4, hidden=64)
 

@@ -1,0 +1,1 @@
+"""Language models that the trainer trains and the sampler samples from."""

@@ -1,0 +1,1 @@
+"""Verifiable tasks: prompts, and rewards of the responses."""
