@@ -8,7 +8,15 @@ from pydantic import Field
 
 from trimtab.agent.run_state import RunState
 from trimtab.api.views import View
-from trimtab.hooks.controls import CHOICES, CONTROL_NAMES, NUMERIC_BOUNDS, Capabilities, ControlValue, Liveness
+from trimtab.hooks.controls import (
+    CHOICES,
+    CONTROL_NAMES,
+    NUMERIC_BOUNDS,
+    SWITCHES,
+    Capabilities,
+    ControlValue,
+    Liveness,
+)
 
 
 class ControlView(View):
@@ -76,7 +84,11 @@ def _finite(value: float) -> float | None:
 
 
 def _choices(name: str, capabilities: Capabilities) -> list[ControlValue]:
-    formats = {"sampler_format": capabilities.sampler_formats, "train_format": capabilities.train_formats}
-    if name == "centering":
+    offered = {
+        "sampler_format": capabilities.sampler_formats,
+        "train_format": capabilities.train_formats,
+        "restore": ("", *capabilities.checkpoints),
+    }
+    if name in SWITCHES:
         return [False, True]
-    return list(CHOICES.get(name, formats.get(name, ())))
+    return list(CHOICES.get(name, offered.get(name, ())))

@@ -9,14 +9,24 @@ back by a control that nobody asked for.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
+Objective = Literal["ppo", "gspo", "cispo", "reinforce"]
+Aggregation = Literal["token_mean", "sequence_mean", "fixed_length"]
+Advantage = Literal["group_std", "group_mean"]
 RatioReference = Literal["sampler", "recomputed"]
 ClipMode = Literal["nominal", "calibrated"]
+ClipRebalance = Literal["quantile", "update_ratio"]
 Importance = Literal["none", "tis", "mis"]
+ImportanceInside = Literal["ratio", "one"]
+ImportanceLevel = Literal["token", "sequence", "geometric"]
+KlEstimator = Literal["k1", "k2", "k3"]
+Backward = Literal["quantized", "high_precision", "dequantized"]
+KvFormat = Literal["none", "fp8"]
 
 ControlValue = bool | float | str
 Overrides = Mapping[str, ControlValue]
@@ -51,17 +61,34 @@ class Bounds:
 
 
 NUMERIC_BOUNDS: dict[str, Bounds] = {
+    "overlong_penalty": Bounds(0.0, 10.0),
     "clip_low": Bounds(0.0, 1.0),
     "clip_high": Bounds(0.0, 100.0),
+    "dual_clip": Bounds(1.0, math.inf),
+    "kl_coef": Bounds(0.0, 10.0),
     "importance_low": Bounds(0.0, 1.0),
     "importance_high": Bounds(1.0, math.inf),
     "lr_scale": Bounds(0.0, 10.0),
 }
 CHOICES: dict[str, tuple[str, ...]] = {
+    "objective": get_args(Objective),
+    "aggregation": get_args(Aggregation),
+    "advantage": get_args(Advantage),
     "ratio_reference": get_args(RatioReference),
     "clip_mode": get_args(ClipMode),
+    "clip_rebalance": get_args(ClipRebalance),
+    "kl_estimator": get_args(KlEstimator),
     "importance": get_args(Importance),
+    "importance_inside": get_args(ImportanceInside),
+    "importance_level": get_args(ImportanceLevel),
+    "backward": get_args(Backward),
+    "kv_format": get_args(KvFormat),
 }
+SWITCHES = ("dynamic_sampling", "centering")
+"""Controls that are true or false."""
+FORMATS = ("sampler_format", "train_format")
+"""Controls that name a number format; which ones there are is the trainer's business."""
+_CHECKPOINT = re.compile(r"(\d+:\d+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,28 +99,60 @@ class Controls:
     True
     """
 
+    objective: Objective = "ppo"
+    """What weights a token's score: the clipped ratio (`ppo`), the sequence's clipped geometric-mean ratio (`gspo`), the
+    clipped ratio as a constant (`cispo`), or nothing (`reinforce`)."""
+    aggregation: Aggregation = "token_mean"
+    """Mean over live tokens (DAPO), mean over sequences of their means (GRPO), or sum over live tokens by the number of
+    sequences and the longest possible response (Dr.GRPO)."""
+    advantage: Advantage = "group_std"
+    """Reward less the group's mean, divided by the group's standard deviation (GRPO) or not (Dr.GRPO)."""
+    dynamic_sampling: bool = False
+    """Replace groups in which every reward is the same by newly sampled ones (DAPO)."""
+    overlong_penalty: float = 0.0
+    """Reward that a response loses at full length, growing from 0 over the last tokens before it (DAPO); 0 is off."""
     ratio_reference: RatioReference = "recomputed"
     """Denominator of the PPO ratio: the sampler's log-probs, or the trainer's, recomputed before the first update."""
     clip_low: float = 0.2
     """Nominal lower half-width: negative-advantage tokens with ratio < 1 - clip_low carry no gradient."""
     clip_high: float = 0.2
     """Nominal upper half-width: positive-advantage tokens with ratio > 1 + clip_high carry no gradient."""
+    dual_clip: float = math.inf
+    """Largest ratio that a negative-advantage token is punished by (dual-clip PPO); infinity is off."""
     clip_mode: ClipMode = "nominal"
     """`calibrated` moves the bounds, per advantage sign, until the clip fractions are those of the BF16 twin."""
+    clip_rebalance: ClipRebalance = "quantile"
+    """What a calibrated upper bound restores: the twin's clip fraction, or its ratio of positive to negative update."""
+    kl_coef: float = 0.0
+    """Weight of the penalty on the KL divergence from the reference weights; 0 is off."""
+    kl_estimator: KlEstimator = "k3"
+    """How that divergence is estimated."""
     centering: bool = False
     """Score centering: subtract the sampler's expectation of the score (arXiv 2609.20807)."""
     importance: Importance = "none"
     """Weight for trainer-old against sampler: none, truncated (`tis`) or masked (`mis`)."""
-    importance_low: float = 0.5
-    """Lower bound of the importance band; used by `mis`."""
+    importance_low: float = 0.0
+    """Lower bound of the importance band."""
     importance_high: float = 2.0
-    """Upper bound of the importance band; used by `tis` and `mis`."""
+    """Upper bound of the importance band."""
+    importance_inside: ImportanceInside = "ratio"
+    """Weight of what `mis` keeps: the ratio (IcePop as in slime, NeMo-RL and prime-rl) or one (IcePop as in the
+    score-centering paper)."""
+    importance_level: ImportanceLevel = "token"
+    """What the band is about: each token's ratio, or the sequence's, as a product or as a geometric mean."""
     lr_scale: float = 1.0
     """Factor on the run's own learning rate."""
     sampler_format: str = "bf16"
     """Number format of the rollouts."""
     train_format: str = "bf16"
     """Number format of the trainer's forward pass."""
+    kv_format: KvFormat = "none"
+    """How the sampler stores keys and values: as computed, or in FP8."""
+    backward: Backward = "dequantized"
+    """What the trainer's backward pass multiplies by: operands quantised anew, the unquantised ones, or those that the
+    forward pass saw."""
+    restore: str = ""
+    """Go back to the checkpoint `ATTEMPT:STEP`, once, and go on from there with everything else as it is now."""
 
     def __post_init__(self) -> None:
         for name in (f.name for f in fields(self)):
@@ -110,6 +169,19 @@ class Controls:
         for name, value in overrides.items():
             check_value(name, value)
         return replace(self, **overrides)  # type: ignore[arg-type]
+
+    def conflict(self) -> tuple[tuple[str, ...], str] | None:
+        """Controls that contradict each other, and why; None where they are all of one mind.
+
+        Score centering integrates a weight over the vocabulary at one prefix, so the weight has to be a function of the
+        token alone: a sequence's ratio is not.
+        """
+        if self.centering and self.objective == "gspo":
+            return ("centering", "objective"), "centering: needs a weight for each token, and gspo has one a sequence"
+        if self.centering and self.importance != "none" and self.importance_level != "token":
+            reason = f"centering: needs a weight for each token, and importance_level is {self.importance_level!r}"
+            return ("centering", "importance_level", "importance"), reason
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,11 +221,14 @@ def check_value(name: str, value: Any) -> None:
     elif name in CHOICES:
         if value not in CHOICES[name]:
             raise ControlError(f"{name}: {value!r} is none of {', '.join(CHOICES[name])}")
-    elif name == "centering":
+    elif name in SWITCHES:
         if not isinstance(value, bool):
             raise ControlError(f"{name}: {value!r} is not true or false")
-    elif not isinstance(value, str) or not value:
-        raise ControlError(f"{name}: {value!r} is not the name of a number format")
+    elif name in FORMATS:
+        if not isinstance(value, str) or not value:
+            raise ControlError(f"{name}: {value!r} is not the name of a number format")
+    elif not isinstance(value, str) or not _CHECKPOINT.fullmatch(value):
+        raise ControlError(f"{name}: {value!r} is no checkpoint; give ATTEMPT:STEP, such as 1:40")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +247,8 @@ class Capabilities:
     """Number formats that the sampler can be switched to."""
     train_formats: tuple[str, ...] = ()
     """Number formats that the trainer's forward pass can be switched to."""
+    checkpoints: tuple[str, ...] = ()
+    """Checkpoints that the trainer can go back to, as `ATTEMPT:STEP`."""
 
     def __post_init__(self) -> None:
         for name in self.controls:
@@ -194,4 +271,6 @@ class Capabilities:
         formats = {"sampler_format": self.sampler_formats, "train_format": self.train_formats}.get(name)
         if formats is not None and value not in formats:
             return f"{name}: {value!r} is none of {', '.join(formats) or 'no format (none can be switched to)'}"
+        if name == "restore" and value and value not in self.checkpoints:
+            return f"restore: there is no checkpoint {value!r}; there are {', '.join(self.checkpoints) or 'none'}"
         return None

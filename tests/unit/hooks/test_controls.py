@@ -11,7 +11,9 @@ import pytest
 from trimtab.hooks.controls import (
     CHOICES,
     CONTROL_NAMES,
+    FORMATS,
     NUMERIC_BOUNDS,
+    SWITCHES,
     Capabilities,
     ClipBounds,
     ControlError,
@@ -27,11 +29,12 @@ EVERYTHING = Capabilities(
     shadow=True,
     sampler_formats=("bf16", "nvfp4"),
     train_formats=("bf16",),
+    checkpoints=("3:40",),
 )
 
 
 def test_every_control_has_a_rule_and_its_default_keeps_it() -> None:
-    ruled = {*NUMERIC_BOUNDS, *CHOICES, "centering", "sampler_format", "train_format"}
+    ruled = {*NUMERIC_BOUNDS, *CHOICES, *SWITCHES, *FORMATS, "restore"}
     assert ruled == set(CONTROL_NAMES) == {field.name for field in fields(Controls)}
     for name in CONTROL_NAMES:
         check_value(name, getattr(Controls(), name))
@@ -51,6 +54,11 @@ def test_every_control_has_a_rule_and_its_default_keeps_it() -> None:
         ("importance", "mis"),
         ("centering", False),
         ("sampler_format", "anything"),
+        ("dual_clip", math.inf),
+        ("dynamic_sampling", True),
+        ("kv_format", "fp8"),
+        ("restore", "3:40"),
+        ("restore", ""),
     ],
 )
 def test_values_at_the_edge_are_taken(name: str, value: Any) -> None:
@@ -72,6 +80,10 @@ def test_values_at_the_edge_are_taken(name: str, value: Any) -> None:
         ("importance", None, "importance: None is none of none, tis, mis"),
         ("train_format", "", "train_format: '' is not the name of a number format"),
         ("train_format", 8, "train_format: 8 is not the name of a number format"),
+        ("dual_clip", 0.9, "dual_clip: 0.9 is not a number in [1, inf]"),
+        ("dynamic_sampling", "yes", "dynamic_sampling: 'yes' is not true or false"),
+        ("restore", "40", "restore: '40' is no checkpoint; give ATTEMPT:STEP, such as 1:40"),
+        ("restore", 40, "restore: 40 is no checkpoint; give ATTEMPT:STEP, such as 1:40"),
         ("learning_rate", 1.0, f"learning_rate: no such control; the controls are {', '.join(CONTROL_NAMES)}"),
     ],
 )
@@ -119,6 +131,10 @@ def test_nominal_bounds_are_logarithms(controls: Controls, low: float, high: flo
         ({}, "sampler_format", "nvfp4", None),
         ({}, "sampler_format", "fp8", "sampler_format: 'fp8' is none of bf16, nvfp4"),
         ({"train_formats": ()}, "train_format", "bf16", "train_format: 'bf16' is none of no format"),
+        ({}, "restore", "3:40", None),
+        ({}, "restore", "", None),
+        ({}, "restore", "3:50", "restore: there is no checkpoint '3:50'; there are 3:40"),
+        ({"checkpoints": ()}, "restore", "3:40", "restore: there is no checkpoint '3:40'; there are none"),
     ],
 )
 def test_what_a_trainer_cannot_do_is_refused(
@@ -148,3 +164,21 @@ def test_bounds_that_bound_nothing_are_refused(low: float, high: float) -> None:
 @pytest.mark.parametrize(("low", "high"), [(-math.inf, math.inf), (-0.2, 0.2), (0.1, 0.1)])
 def test_a_side_of_the_bounds_may_be_open(low: float, high: float) -> None:
     assert (ClipBounds(low=low, high=high).low, ClipBounds(low=low, high=high).high) == (low, high)
+
+
+@pytest.mark.parametrize(
+    ("controls", "names"),
+    [
+        (Controls(centering=True), None),
+        (Controls(objective="gspo"), None),
+        (Controls(centering=True, objective="gspo"), ("centering", "objective")),
+        (Controls(centering=True, importance_level="sequence"), None),
+        (
+            Controls(centering=True, importance="tis", importance_level="geometric"),
+            ("centering", "importance_level", "importance"),
+        ),
+    ],
+)
+def test_controls_that_contradict_each_other_are_named(controls: Controls, names: tuple[str, ...] | None) -> None:
+    conflict = controls.conflict()
+    assert (conflict and conflict[0]) == names
