@@ -16,6 +16,7 @@ from trimtab.agent.advance import advance
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Event, EventKind, Mode, Phase, State
+from trimtab.hooks.contract import TensorContract, contract_differences, report
 from trimtab.hooks.records import NonFinite, StepSummary
 
 AUTO = AgentConfig(mode=Mode.AUTO)
@@ -159,6 +160,41 @@ def d19() -> None:
     assert {verdict.state for verdict in state.verdicts.values()} <= {State.OK, State.INCONCLUSIVE}
 
 
+def d21() -> None:
+    """verl-project/verl PR#7519: 56 weights in FP8 in the trainer, in BF16 in the sampler. Every one is named.
+
+    The sampler was told to leave the routers alone and compares names by substring, on its merged projections: on a
+    model without routers `mlp.gate` takes `mlp.gate_up_proj` along, gate and up of all 28 layers.
+    """
+    fp8 = TensorContract(format="mxfp8", scale_mode="e8m0 block 32", tie_rule="none", quantised=True)
+    bf16 = TensorContract(format="bf16", scale_mode="none", tie_rule="none", quantised=False)
+    merged = {
+        "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        "self_attn.o_proj": ("self_attn.o_proj",),
+        "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
+        "mlp.down_proj": ("mlp.down_proj",),
+    }
+    ignored = [f"model.layers.{layer}.mlp.gate" for layer in range(28)]
+
+    def quantised_by(ignores: Callable[[str, str], bool]) -> dict[str, TensorContract]:
+        side = {"lm_head.weight": bf16}
+        for layer in range(28):
+            for module, parts in merged.items():
+                name = f"model.layers.{layer}.{module}"
+                contract = bf16 if any(ignores(entry, name) for entry in ignored) else fp8
+                side |= {f"model.layers.{layer}.{part}.weight": contract for part in parts}
+        return side
+
+    by_name, by_substring = quantised_by(str.__eq__), quantised_by(lambda entry, name: entry in name)
+    differences = contract_differences(by_name, by_substring)
+    names = sorted(f"model.layers.{i}.mlp.{part}_proj.weight" for i in range(28) for part in ("gate", "up"))
+    assert len(names) == 56
+    assert [difference.tensor for difference in differences] == names
+    assert {(d.field, d.trainer, d.sampler) for d in differences} == {("format", "mxfp8", "bf16")}
+    assert report(differences) == (f"56 tensors are MXFP8 in the trainer but BF16 in the sampler: {', '.join(names)}.")
+    assert contract_differences(by_name, by_name) == ()
+
+
 def d29() -> None:
     """verl-project/verl PR#972: clip fraction 0 because every ratio is 1. No alarm, and no claim of health."""
     ones = np.zeros(1000), np.zeros(1000)
@@ -275,7 +311,7 @@ def d50() -> None:
 CASES: dict[str, Callable[[], None]] = {
     case.__name__.upper(): case
     for case in (
-        *(d04, d05, d06, d07, d08, d10, d11, d13, d19, d29),
+        *(d04, d05, d06, d07, d08, d10, d11, d13, d19, d21, d29),
         *(d31, d32, d34, d37, d38, d41, d43, d45, d46, d48, d50),
     )
 }
