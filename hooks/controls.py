@@ -100,8 +100,8 @@ class Controls:
     """
 
     objective: Objective = "ppo"
-    """What weights a token's score: the clipped ratio (`ppo`), the sequence's clipped geometric-mean ratio (`gspo`), the
-    clipped ratio as a constant (`cispo`), or nothing (`reinforce`)."""
+    """What weights a token's score: the clipped ratio (`ppo`), the sequence's clipped geometric-mean ratio (`gspo`),
+    the clipped ratio as a constant (`cispo`), or nothing (`reinforce`)."""
     aggregation: Aggregation = "token_mean"
     """Mean over live tokens (DAPO), mean over sequences of their means (GRPO), or sum over live tokens by the number of
     sequences and the longest possible response (Dr.GRPO)."""

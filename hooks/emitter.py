@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 
 from trimtab.hooks.accumulate import Accumulator, Drained
 from trimtab.hooks.controls import Capabilities, ClipBounds, Controls, ControlValue
-from trimtab.hooks.fence import Accepted, fenced
+from trimtab.hooks.fence import Accepted, fenced, settled
 from trimtab.hooks.guard import Guard
 from trimtab.hooks.layout import Packed, Report
 from trimtab.hooks.records import RecordError, StepSummary, TokenBatch, check_job, check_scalar, check_staleness
@@ -126,6 +126,21 @@ class Emitter:
         self._accepted = Accepted(generation=generation, overrides=dict(overrides))
         self._read_switches()
         self._put_in_effect(base)
+
+    def begin_attempt(self, attempt: int) -> None:
+        """Go on as a new attempt, since the steps that follow have numbers that were there before (a restore).
+
+        Overrides and generation stay: going back to a checkpoint is no reason to take a remedy back.
+
+        Raises:
+            RecordError: `attempt` is not above the present one.
+        """
+        if attempt <= self.attempt:
+            raise RecordError(f"attempt: {attempt} is not above {self.attempt}, the present one")
+        with self._guard.swallowing("begin_attempt"):
+            if not self._inert():
+                self._send_pending(keep=0)
+        self.attempt = attempt
 
     def observe(self, **tensors: Any) -> None:
         """Take the tensors of one loss call, the fields of `TokenBatch`; empty micro-batches count too."""
@@ -236,6 +251,7 @@ class Emitter:
             self._accepted = accepted
 
     def _put_in_effect(self, base: Controls) -> None:
+        self._accepted = settled(base, self._accepted)
         self._controls = base.overlaid(self._accepted.overrides)
         self._base = base
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trimtab.hooks.controls import Capabilities, ControlError, ControlValue, check_value
+from trimtab.hooks.controls import Capabilities, ControlError, Controls, ControlValue, check_value
 from trimtab.hooks.records import Command
 
 
@@ -39,6 +39,24 @@ def fenced(
         else:
             refusals.append(refusal)
     return Accepted(generation=command.generation, overrides=overrides, refusals=tuple(refusals))
+
+
+def settled(base: Controls, accepted: Accepted) -> Accepted:
+    """`accepted` without what contradicts the rest once it is laid over the run's own controls, `base`.
+
+    Asked for here and not above, because the run's own controls may change under overrides that were fine before.
+    """
+    overrides, refusals = dict(accepted.overrides), accepted.refusals
+    while (conflict := base.overlaid(overrides).conflict()) is not None:
+        names, reason = conflict
+        name = next((name for name in names if name in overrides), None)
+        if name is None:  # the run contradicts itself, which its trainer refuses before step 0
+            break
+        refusals += (reason if reason.startswith(f"{name}:") else f"{name}: {overrides[name]!r} does not go: {reason}",)
+        del overrides[name]
+    if len(overrides) == len(accepted.overrides):
+        return accepted
+    return Accepted(generation=accepted.generation, overrides=overrides, refusals=refusals)
 
 
 def _refusal(name: str, value: ControlValue, capabilities: Capabilities) -> str | None:

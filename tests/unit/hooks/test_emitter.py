@@ -137,3 +137,30 @@ def test_resuming_with_what_no_control_takes_changes_nothing(emitter: Emitter) -
 def test_what_cannot_name_a_run_is_refused(transport: MemoryTransport, arguments: dict, message: str) -> None:
     with pytest.raises(RecordError, match=message):
         Emitter(transport, **arguments)
+
+
+def test_an_override_that_the_runs_own_schedule_makes_impossible_is_refused_then(
+    emitter: Emitter, transport: MemoryTransport
+) -> None:
+    transport.set_command(command(1, centering=True))
+    assert emitter.end_step(step=0).centering
+    after = emitter.end_step(step=1, base=Controls(objective="gspo"))
+    emitter.end_step(step=2, base=Controls(objective="gspo"))
+    assert (after.objective, after.centering) == ("gspo", False)
+    assert transport.sent[2].refusals == ("centering: needs a weight for each token, and gspo has one a sequence",)
+    assert transport.sent[2].overrides == {}
+
+
+def test_a_new_attempt_keeps_the_overrides_and_takes_only_its_own_commands(
+    emitter: Emitter, transport: MemoryTransport
+) -> None:
+    transport.set_command(command(2, clip_low=0.1))
+    emitter.end_step(step=0)
+    emitter.begin_attempt(2)
+    transport.set_command(command(3, clip_low=0.3))  # meant for the attempt before
+    emitter.end_step(step=0)
+    emitter.end_step(step=1)
+    assert [(item.attempt, item.step, item.generation) for item in transport.sent] == [(1, 0, 0), (2, 0, 2), (2, 1, 2)]
+    assert emitter.controls.clip_low == 0.1
+    with pytest.raises(RecordError, match="attempt: 2 is not above 2"):
+        emitter.begin_attempt(2)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.hooks.controls import Capabilities, Liveness
-from trimtab.hooks.fence import Accepted, fenced
+from trimtab.hooks.controls import Capabilities, Controls, Liveness
+from trimtab.hooks.fence import Accepted, fenced, settled
 from trimtab.hooks.records import Command
 
 CAN = Capabilities(
@@ -79,3 +79,30 @@ def test_generations_never_go_back(commands: list[Command]) -> None:
         highest = max(highest, one.generation)
         assert current.generation == highest
     assert all(after(*commands, one) == current for one in commands)
+
+
+@pytest.mark.parametrize(
+    ("base", "overrides", "left", "refusals"),
+    [
+        (Controls(), {"centering": True}, {"centering": True}, ()),
+        (
+            Controls(objective="gspo"),
+            {"centering": True, "clip_low": 0.1},
+            {"clip_low": 0.1},
+            ("centering: needs a weight for each token, and gspo has one a sequence",),
+        ),
+        (
+            Controls(centering=True),
+            {"objective": "gspo"},
+            {},
+            ("objective: 'gspo' does not go: centering: needs a weight for each token, and gspo has one a sequence",),
+        ),
+        (Controls(centering=True, objective="gspo"), {"clip_low": 0.1}, {"clip_low": 0.1}, ()),
+    ],
+)
+def test_overrides_that_contradict_the_rest_are_left_out_and_named(
+    base: Controls, overrides: dict[str, Any], left: dict[str, Any], refusals: tuple[str, ...]
+) -> None:
+    assert settled(base, Accepted(generation=3, overrides=overrides)) == Accepted(
+        generation=3, overrides=left, refusals=refusals
+    )
