@@ -9,6 +9,7 @@ Engine's `backward_override` (rounding itself passes the gradient straight throu
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -21,37 +22,33 @@ from trimtab.trainer.quant.format import NumberFormat
 Backward = Literal["dequantized", "high_precision"]
 
 
-class QuantLinear(nn.Module):
-    """Takes the place of an `nn.Linear` and owns the same Parameters, so optimizers and state-dict keys go on working.
+class QuantLayer(nn.Module, ABC):
+    """What layers that multiply in a number format share: the format and the way back, live, and frozen weights.
 
     `input_scale`, [in_features], powers of two, multiplies the activation's channels before the quantiser and divides
     the weight's columns, undone after: without rounding the layer's function is unchanged, but the quantiser sees the
     outlier channels that real language models have. It is configuration and therefore not part of the state dict.
     """
 
-    weight: Tensor
-    bias: Tensor | None
     input_scale: Tensor | None
 
-    def __init__(
-        self, linear: nn.Linear, fmt: NumberFormat, *, backward: Backward = "dequantized", kept: bool = False
-    ) -> None:
+    def __init__(self, in_features: int, fmt: NumberFormat, *, backward: Backward, kept: bool) -> None:
         super().__init__()
         if backward not in get_args(Backward):
             raise ValueError(f"backward: {backward!r} is none of {', '.join(get_args(Backward))}")
-        self.in_features = linear.in_features
-        self.out_features = linear.out_features
-        self.register_parameter("weight", cast(nn.Parameter, linear.weight))
-        self.register_parameter("bias", cast("nn.Parameter | None", linear.bias))
+        self.in_features = in_features
         self.register_buffer("input_scale", None, persistent=False)
         self.backward_mode: Backward = backward
         self.kept = kept
         """The layer was kept out of the conversion: `set_format` leaves it in its format."""
         self.format = fmt
         self._frozen = False
-        self._cached: Tensor | None = None
-        self._cached_for: tuple[object, ...] = ()
-        self.train(linear.training)
+        self._cached: dict[int, tuple[tuple[object, ...], Tensor]] = {}
+
+    @abstractmethod
+    def matrices(self) -> dict[str, torch.Size]:
+        """Shape [N, K] of the matrices that the layer multiplies by, under the names of the Parameters that hold
+        them."""
 
     def set_input_scale(self, scale: Tensor | None) -> None:
         """Set the rescale of the input channels, or remove it.
@@ -68,9 +65,9 @@ class QuantLinear(nn.Module):
                 raise ValueError(
                     f"input_scale: {wrong!r} is not a power of two; only powers of two rescale without rounding"
                 )
-            scale = scale.to(self.weight.device, torch.float32)
+            scale = scale.to(next(self.parameters()).device, torch.float32)
         self.input_scale = scale
-        self._cached = None
+        self._cached.clear()
 
     def freeze(self) -> None:
         """Quantise the weight once and reuse it until `thaw`.
@@ -79,30 +76,30 @@ class QuantLinear(nn.Module):
         quantise again; writes through `weight.data` are not counted by torch: call `freeze` again after them.
         """
         self._frozen = True
-        self._cached = None
+        self._cached.clear()
 
     def thaw(self) -> None:
         """Quantise the weight in every forward pass again."""
         self._frozen = False
-        self._cached = None
+        self._cached.clear()
 
     @property
     def frozen(self) -> bool:
         """The quantised weight is being reused."""
         return self._frozen
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., in_features] to [..., out_features] in the dtype of `x`; the computation is float32.
+    def _multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, scale: Tensor | None, slot: int = 0) -> Tensor:
+        """[..., K] by `weight` [N, K] to [..., N] in the dtype of `x`; `slot` numbers the layer's matrices.
 
         Raises:
-            ValueError: the layer does not divide into the format's blocks.
+            ValueError: the matrix does not divide into the format's blocks.
         """
         fmt = self.format
         out_dtype = x.dtype
-        x, weight = x.float(), self.weight.float()
-        bias = None if self.bias is None else self.bias.float()
-        scale = None if fmt.scale_free else self.input_scale
-        weight_q = self._quantised_weight(weight, scale)
+        scale = None if fmt.scale_free else scale
+        weight_q = self._quantised_weight(weight, scale, slot)
+        x, weight = x.float(), weight.float()
+        bias = None if bias is None else bias.float()
         trains = x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
         if torch.is_grad_enabled() and trains:
             arguments = (x, weight, bias, weight_q, fmt, scale, self.backward_mode)
@@ -112,16 +109,46 @@ class QuantLinear(nn.Module):
             y = F.linear(x_q, weight_q, bias)
         return y.to(out_dtype)
 
-    def _quantised_weight(self, weight: Tensor, scale: Tensor | None) -> Tensor:
+    def _quantised_weight(self, weight: Tensor, scale: Tensor | None, slot: int) -> Tensor:
         """Q(W / scale), float32, without gradient."""
         if not self._frozen:
             return _quantise_weight(weight, self.format, scale)
-        key = (self.format.name, self.weight._version, self.weight.data_ptr())
-        if self._cached is None or self._cached_for != key:
+        key = (self.format.name, weight._version, weight.data_ptr())
+        cached = self._cached.get(slot)
+        if cached is None or cached[0] != key:
             with torch.inference_mode(False):
-                self._cached = _quantise_weight(weight, self.format, scale)
-            self._cached_for = key
-        return self._cached
+                cached = key, _quantise_weight(weight, self.format, scale)
+            self._cached[slot] = cached
+        return cached[1]
+
+
+class QuantLinear(QuantLayer):
+    """Takes the place of an `nn.Linear` and owns the same Parameters, so optimizers and state-dict keys go on
+    working."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(
+        self, linear: nn.Linear, fmt: NumberFormat, *, backward: Backward = "dequantized", kept: bool = False
+    ) -> None:
+        super().__init__(linear.in_features, fmt, backward=backward, kept=kept)
+        self.out_features = linear.out_features
+        self.register_parameter("weight", cast(nn.Parameter, linear.weight))
+        self.register_parameter("bias", cast("nn.Parameter | None", linear.bias))
+        self.train(linear.training)
+
+    @override
+    def matrices(self) -> dict[str, torch.Size]:
+        return {"weight": self.weight.shape}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in_features] to [..., out_features] in the dtype of `x`; the computation is float32.
+
+        Raises:
+            ValueError: the layer does not divide into the format's blocks.
+        """
+        return self._multiply(x, self.weight, self.bias, self.input_scale)
 
     @override
     def extra_repr(self) -> str:
@@ -132,7 +159,7 @@ class QuantLinear(nn.Module):
 
 
 def _quantise_weight(weight: Tensor, fmt: NumberFormat, scale: Tensor | None) -> Tensor:
-    weight = weight.detach()
+    weight = weight.detach().float()
     return fmt.fake(weight if scale is None else weight / scale, "weight")
 
 
