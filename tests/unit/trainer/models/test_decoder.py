@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+from padded_rows import padded_tokens
 
 from trimtab.trainer.models.decoder import DecoderLM, ModelShape
 
@@ -41,3 +43,55 @@ def test_seed_decides_the_weights() -> None:
     first, second, other = (DecoderLM(SHAPE, seed=seed).state_dict() for seed in (1, 1, 2))
     assert all(first[name].equal(second[name]) for name in first)
     assert not first["head.weight"].equal(other["head.weight"])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_left_padded_row_equals_the_row_alone(seed: int) -> None:
+    model = DecoderLM(SHAPE, seed=5).eval()
+    tokens, padding = padded_tokens(seed, vocabulary=16, length=20)
+    with torch.no_grad():
+        full = model(tokens, padding=padding)
+        cache = model.new_cache(4, 20)
+        parts = [model(tokens[:, :9], cache=cache, padding=padding)]
+        parts += [model(tokens[:, at : at + 1], cache=cache, padding=padding) for at in range(9, 20)]
+        cached = torch.cat(parts, 1)
+        for row, skip in enumerate(padding.tolist()):
+            alone = model(tokens[row : row + 1, skip:])[0]
+            torch.testing.assert_close(full[row, skip:], alone, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(cached[row, skip:], alone, rtol=1e-5, atol=1e-5)
+
+
+def test_what_padding_holds_does_not_matter() -> None:
+    model = DecoderLM(SHAPE)
+    tokens, padding = padded_tokens(3, vocabulary=16, length=12)
+    other = tokens.clone()
+    for row, skip in enumerate(padding.tolist()):
+        other[row, :skip] = 15
+    kept = torch.arange(12) >= padding[:, None]
+    assert model(tokens, padding=padding)[kept].equal(model(other, padding=padding)[kept])
+
+
+def test_gradient_checkpointing_gives_the_same_gradients() -> None:
+    tokens, padding = padded_tokens(4, vocabulary=16, length=12)
+    gradients = []
+    for gradient_checkpointing in (False, True):
+        model = DecoderLM(SHAPE, seed=5, gradient_checkpointing=gradient_checkpointing)
+        calls = []
+        model.blocks[0].register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+        model(tokens, padding=padding, keep_last=5).square().mean().backward()
+        assert len(calls) == 1 + gradient_checkpointing
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    assert all(gradients[0][name].equal(gradients[1][name]) for name in gradients[0])
+
+
+def test_an_fp8_cache_holds_what_e4m3_can() -> None:
+    model = DecoderLM(SHAPE, seed=5).eval()
+    tokens = torch.randint(0, 16, (3, 12), generator=torch.Generator().manual_seed(8))
+    with torch.no_grad():
+        exact, rounded = (model.new_cache(3, 12, kv_format) for kv_format in ("none", "fp8"))
+        expected, got = (model(tokens, cache=cache) for cache in (exact, rounded))
+    first = exact.keys[0].to(torch.float8_e4m3fn).float()
+    assert rounded.keys[0].equal(first)
+    assert not exact.keys[0].equal(first)
+    difference = (got - expected).abs().max().item()
+    assert 0 < difference < 0.5

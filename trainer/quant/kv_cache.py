@@ -1,0 +1,26 @@
+"""Number formats of a key-value cache: what attention reads is what was stored.
+
+`fp8` is E4M3 with a scale of one, which is what serving engines use unless they were given scales: values beyond 448
+saturate, and nothing is calibrated.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from trimtab.trainer.quant.grids import to_e4m3
+
+KV_FORMATS = ("none", "fp8")
+
+
+def stored(x: Tensor, kv_format: str) -> Tensor:
+    """`x`, of any shape and dtype, as a cache in `kv_format` gives it back.
+
+    Raises:
+        ValueError: an unknown format.
+    """
+    if kv_format == "none":
+        return x
+    if kv_format == "fp8":
+        return to_e4m3(x.float()).to(x.dtype)
+    raise ValueError(f"kv_format: {kv_format!r} is none of {', '.join(KV_FORMATS)}")
