@@ -176,7 +176,7 @@ class GRPOTrainer:
         self.history.append({name: value.detach().clone() for name, value in self.model.state_dict().items()})
         version = self.step_index - (len(self.history) - 1)
         self.sampler.sync(self.history[0], version, controls.sampler_format)
-        prompts = self.task.prompts(rollout.prompts, self.data).repeat_interleave(rollout.group_size, 0)
+        prompts = self.task.prompts(rollout.prompts, self.data).repeated(rollout.group_size)
         return self.sampler.generate(
             prompts,
             self.task.response_length,

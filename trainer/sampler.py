@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from trimtab.trainer.models.language_model import LanguageModel
 from trimtab.trainer.quant import freeze, set_format
+from trimtab.trainer.tasks.task import Prompts
 
 Weights = dict[str, Tensor]
 
@@ -23,8 +24,8 @@ Weights = dict[str, Tensor]
 class Rollout:
     """Sampled responses; B sequences, T response tokens, k head entries."""
 
-    prompts: Tensor
-    """[B, prompt_length]."""
+    prompts: Prompts
+    """[B, prompt_length] tokens, padded on the left."""
     responses: Tensor
     """[B, T] tokens; padding after the end."""
     logprobs: Tensor
@@ -39,7 +40,7 @@ class Rollout:
     @property
     def tokens(self) -> Tensor:
         """[B, prompt_length + T] prompt and response."""
-        return torch.cat([self.prompts, self.responses], 1)
+        return torch.cat([self.prompts.tokens, self.responses], 1)
 
 
 class TorchSampler:
@@ -57,25 +58,27 @@ class TorchSampler:
         self.end = end
         self.pad = pad
         self.version = -1
+        self.kv_format = "none"
 
-    def sync(self, weights: Weights, version: int, number_format: str) -> None:
-        """Take over `weights` of `version` and sample in `number_format` from now on."""
+    def sync(self, weights: Weights, version: int, number_format: str, kv_format: str = "none") -> None:
+        """Take over `weights` of `version`, and from now on sample in `number_format` with a cache in `kv_format`."""
         set_format(self.model, number_format)
         self.model.load_state_dict(weights)
         self.version = version
+        self.kv_format = kv_format
 
     @torch.no_grad()
     def generate(
-        self, prompts: Tensor, length: int, *, head: int, temperature: float, generator: torch.Generator
+        self, prompts: Prompts, length: int, *, head: int, temperature: float, generator: torch.Generator
     ) -> Rollout:
-        """Sample one response of up to `length` tokens for each of the [B, P] prompts, all of one length.
+        """Sample one response of up to `length` tokens for each of the B prompts.
 
         A head larger than the vocabulary is the whole vocabulary.
         """
-        batch = prompts.shape[0]
+        batch, width = prompts.tokens.shape
         model = cast(LanguageModel, self.model)
-        cache = model.new_cache(batch, prompts.shape[1] + length)
-        logits = model(prompts, cache=cache, keep_last=1)
+        cache = model.new_cache(batch, width + length, self.kv_format)
+        logits = model(prompts.tokens, cache=cache, keep_last=1, padding=prompts.padding)
         head = min(head, logits.shape[-1])
         responses = torch.full((batch, length), self.pad)
         logprobs = torch.zeros(batch, length)
@@ -93,7 +96,7 @@ class TorchSampler:
             done |= token == self.end
             if position == length - 1 or bool(done.all()):
                 break
-            logits = model(token[:, None], cache=cache)
+            logits = model(token[:, None], cache=cache, padding=prompts.padding)
         return Rollout(
             prompts=prompts,
             responses=responses,

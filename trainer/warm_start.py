@@ -81,7 +81,7 @@ def _imitate(config: RunConfig, progress: Progress | None) -> dict[str, Tensor]:
         cosine = 0.5 * (1 + math.cos(math.pi * step / settings.steps))
         for group in optimizer.param_groups:
             group["lr"] = settings.lr * min(1.0, (step + 1) / WARM_UP_STEPS) * (0.1 + 0.9 * cosine)
-        prompts = task.prompts(settings.batch, generator)
+        prompts = task.prompts(settings.batch, generator).tokens
         answers = task.corrupted_answers(prompts, settings.error_rate, generator)
         tokens = torch.cat([prompts, answers], 1)[:, :-1]
         logits = model(tokens, keep_last=answers.shape[1])

@@ -124,7 +124,8 @@ def load_huggingface(
     folder = Path(path).expanduser()
     _check_folder(folder)
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    model, loading = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True, **options)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True, **options)
+    model, loading = loaded
     absent = sorted(loading["missing_keys"])
     if absent:
         raise ValueError(f"model: {folder} has no weights for {', '.join(absent[:5])}{' ...' if absent[5:] else ''}")

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trimtab.trainer.tasks.task import Graded
+from trimtab.trainer.tasks.garbage import entropy_bursts, repetition
+from trimtab.trainer.tasks.task import Graded, Prompts, ends, response_mask
 
 EQUALS, END, PAD = 10, 11, 12
 VOCABULARY = 16
@@ -49,36 +50,42 @@ class RunningSum:
         """Most tokens in prompt and response together."""
         return self.prompt_length + self.response_length
 
-    def prompts(self, count: int, generator: torch.Generator) -> Tensor:
-        """[count, prompt_length] fresh prompts."""
+    def prompts(self, count: int, generator: torch.Generator) -> Prompts:
+        """`count` fresh prompts, all of one length; a problem is the total modulo 10."""
         digits = torch.randint(0, 10, (count, self.digits), generator=generator)
-        return torch.cat([digits, torch.full((count, 1), EQUALS)], dim=1)
+        tokens = torch.cat([digits, torch.full((count, 1), EQUALS)], dim=1)
+        return Prompts(tokens=tokens, padding=None, problems=tuple((digits.sum(1) % 10).tolist()))
 
     def chain(self, prompts: Tensor) -> Tensor:
-        """[B, digits] the right chain of thought of each prompt."""
+        """[B, digits] the right chain of thought of each of the [B, prompt_length] prompts."""
         return prompts[:, : self.digits].cumsum(1) % 10
 
-    def grade(self, prompts: Tensor, responses: Tensor) -> Graded:
-        """Grade [B, response_length] responses, padded in any way after their end."""
-        length = responses.shape[1]
-        ended = responses == END
-        has_end = ended.any(1)
-        end = torch.where(has_end, ended.int().argmax(1), length)
-        position = torch.arange(length)
-        body = position < end[:, None]
-        well_formed = has_end & (end > 0) & ((responses < 10) | ~body).all(1)
+    def grade(self, prompts: Prompts, responses: Tensor, entropies: Tensor | None = None) -> Graded:
+        """Grade [B, response_length] responses; see `Task.grade`.
+
+        Garbage is a response without an end, with nothing before it, or with something other than digits. As text,
+        whatever is no digit is invalid.
+        """
+        end = ends(responses, self.end)
+        body = torch.arange(responses.shape[1]) < end[:, None]
+        strange = (responses >= 10) & body
+        well_formed = (end < responses.shape[1]) & (end > 0) & ~strange.any(1)
         answer = responses.gather(1, (end - 1).clamp_min(0)[:, None])[:, 0]
-        right = well_formed & (answer == self.chain(prompts)[:, -1])
+        mask = response_mask(responses, end)
+        said = zip(responses.tolist(), end.tolist(), strict=True)
         return Graded(
-            rewards=right.float(),
-            mask=(position <= end[:, None]).float(),
+            rewards=(well_formed & (answer == torch.tensor(prompts.problems))).float(),
+            mask=mask,
             garbage=(~well_formed).float(),
-            lengths=(end + 1).clamp_max(length).float(),
+            lengths=(end + 1).clamp_max(responses.shape[1]).float(),
+            repetition=torch.tensor([repetition(row[:stop]) for row, stop in said]),
+            invalid_text=strange.sum(1) / end.clamp_min(1),
+            entropy_bursts=None if entropies is None else entropy_bursts(entropies, mask),
         )
 
     def corrupted_answers(self, prompts: Tensor, error_rate: float, generator: torch.Generator) -> Tensor:
-        """[B, digits + 1] chains in which each step is, with probability `error_rate`, a random digit that the chain
-        goes on from.
+        """[B, digits + 1] chains for [B, prompt_length] prompts in which each step is, with probability `error_rate`, a
+        random digit that the chain goes on from.
 
         They are what the warm start imitates: a policy that knows the method and is often wrong, so that GRPO has work
         to do.

@@ -185,7 +185,15 @@ class CountingModel(nn.Module):
         self.mix = nn.Linear(32, 32)
         self.out = nn.Linear(32, 16)
 
-    def forward(self, tokens: Tensor, *, cache: list[Tensor] | None = None, keep_last: int | None = None) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        cache: list[Tensor] | None = None,
+        keep_last: int | None = None,
+        padding: Tensor | None = None,
+    ) -> Tensor:
+        assert padding is None
         sums = self.embedding(tokens).cumsum(1)
         if cache is not None:
             sums = sums + cache[0]
@@ -193,7 +201,7 @@ class CountingModel(nn.Module):
         kept = sums if keep_last is None else sums[:, -keep_last:]
         return self.out(torch.relu(self.mix(kept)))  # type: ignore[no-any-return]
 
-    def new_cache(self, batch: int, capacity: int) -> list[Tensor]:  # noqa: ARG002
+    def new_cache(self, batch: int, capacity: int, kv_format: str = "none") -> list[Tensor]:  # noqa: ARG002
         return [torch.zeros(batch, 1, 32)]
 
 
