@@ -8,7 +8,7 @@ from torch import nn
 
 from trimtab.hooks.controls import CONTROL_NAMES, Capabilities, Liveness
 from trimtab.trainer.config import ConfigError, RunConfig
-from trimtab.trainer.quant import FORMATS, convert, fitting_formats, outlier_scales
+from trimtab.trainer.quant import FORMATS, Recipe, convert, fitting_formats, outlier_scales
 
 TWIN_FORMAT = "bf16"
 
@@ -44,7 +44,8 @@ def check_fits(config: RunConfig, model: nn.Module) -> None:
 def converted(model: nn.Module, config: RunConfig, number_format: str) -> nn.Module:
     """A copy of `model` that computes in `number_format`, with the configured outliers."""
     engine = copy.deepcopy(model)
-    convert(engine, number_format, backward=config.update.backward, keep=config.model.keep)
+    recipe = Recipe(name=number_format, format=number_format, backward=config.update.backward, keep=config.model.keep)
+    convert(engine, recipe)
     outliers = config.outliers
     if outliers.channels:
         outlier_scales(engine, outliers.layers, channels=outliers.channels, scale=outliers.scale, seed=outliers.seed)

@@ -2,7 +2,7 @@
 
 >>> import torch
 >>> model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 16))
->>> convert(model, "nvfp4", keep=("2",))
+>>> convert(model, Recipe(name="mine", format="nvfp4", keep=("2",)))
 ['0', '2']
 >>> quantised_formats(model)
 {'0': 'nvfp4', '2': 'bf16'}
@@ -16,26 +16,38 @@ from trimtab.trainer.quant.convert import (
     freeze,
     outlier_scales,
     quantised_formats,
+    set_backward,
     set_format,
     thaw,
 )
+from trimtab.trainer.quant.experts import QuantExperts
 from trimtab.trainer.quant.format import NumberFormat, Quantized, Role
 from trimtab.trainer.quant.formats import FORMATS, format_named
-from trimtab.trainer.quant.linear import Backward, QuantLinear
+from trimtab.trainer.quant.linear import Backward, QuantLayer, QuantLinear
+from trimtab.trainer.quant.manifest import manifest
+from trimtab.trainer.quant.recipe import Recipe
+from trimtab.trainer.quant.recipes import RECIPES, recipe_named
 
 __all__ = [
     "FORMATS",
+    "RECIPES",
     "Backward",
     "NumberFormat",
+    "QuantExperts",
+    "QuantLayer",
     "QuantLinear",
     "Quantized",
+    "Recipe",
     "Role",
     "convert",
     "fitting_formats",
     "format_named",
     "freeze",
+    "manifest",
     "outlier_scales",
     "quantised_formats",
+    "recipe_named",
+    "set_backward",
     "set_format",
     "thaw",
 ]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from trimtab.trainer.config import RunConfig
-from trimtab.trainer.quant import convert
+from trimtab.trainer.quant import Recipe, convert
 from trimtab.trainer.sampler import TorchSampler
 from trimtab.trainer.tasks.running_sum import END, PAD, RunningSum
 from trimtab.trainer.warm_start import build_model, warm_weights
@@ -85,7 +85,7 @@ def test_sync_takes_weights_format_and_version(tiny: RunConfig) -> None:
 
 def _sampler(config: RunConfig, number_format: str, weights: dict[str, torch.Tensor]) -> TorchSampler:
     model = build_model(config)
-    convert(model, number_format, keep=("head",))
+    convert(model, Recipe(name="test", format=number_format))
     sampler = TorchSampler(model, end=END, pad=PAD)
     sampler.sync(weights, 0, number_format)
     return sampler

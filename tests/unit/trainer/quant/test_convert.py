@@ -1,17 +1,23 @@
 """Conversion of any model, in place, and what may be changed afterwards."""
 
+from typing import get_args
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from trimtab.trainer.quant import (
     FORMATS,
+    Backward,
+    QuantLayer,
     QuantLinear,
+    Recipe,
     convert,
     fitting_formats,
     freeze,
     outlier_scales,
     quantised_formats,
+    set_backward,
     set_format,
     thaw,
 )
@@ -51,6 +57,14 @@ NAMES = ["blocks.0.up", "blocks.0.down", "blocks.1.up", "blocks.1.down", "expert
 TOKENS = torch.arange(16).reshape(2, 8)
 
 
+def recipe(number_format: str, **fields: object) -> Recipe:
+    return Recipe(name="test", format=number_format, **fields)  # type: ignore[arg-type]
+
+
+def formats(number_format: str, **others: str) -> dict[str, str]:
+    return dict.fromkeys(NAMES, number_format) | {"head": "bf16"} | others
+
+
 @pytest.fixture
 def model() -> Model:
     torch.manual_seed(0)
@@ -60,18 +74,18 @@ def model() -> Model:
 def test_every_linear_is_swapped_and_keeps_its_parameters(model):
     parameters = dict(model.named_parameters())
     keys = list(model.state_dict())
-    assert convert(model, "nvfp4") == NAMES
+    assert convert(model, recipe("nvfp4")) == NAMES
     assert not [m for m in model.modules() if isinstance(m, nn.Linear)]
     assert list(model.state_dict()) == keys
     assert all(model.get_parameter(name) is parameter for name, parameter in parameters.items())
     assert model.head.weight is model.embedding.weight
     assert model.shared is model.experts["a"]
-    assert quantised_formats(model) == dict.fromkeys(NAMES, "nvfp4")
+    assert quantised_formats(model) == formats("nvfp4")
 
 
 def test_an_optimizer_made_before_trains_the_converted_model(model):
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    convert(model, "nvfp4-46", keep=("head",))
+    convert(model, recipe("nvfp4-46"))
     losses = []
     for _ in range(30):
         loss = nn.functional.cross_entropy(model(TOKENS).flatten(0, 1), TOKENS.flatten().roll(1))
@@ -84,7 +98,7 @@ def test_an_optimizer_made_before_trains_the_converted_model(model):
 
 def test_fp32_leaves_the_function_alone_and_formats_switch_live(model):
     plain = model(TOKENS)
-    convert(model, "fp32")
+    convert(model, recipe("fp32", keep_format="fp32"))
     assert torch.equal(model(TOKENS), plain)
     outlier_scales(model, ["blocks.*.up"], channels=2, scale=16.0, seed=0)
     assert torch.equal(model(TOKENS), plain)
@@ -98,41 +112,55 @@ def test_fp32_leaves_the_function_alone_and_formats_switch_live(model):
 
 
 def test_kept_layers_stay_in_their_format(model):
-    convert(model, "nvfp4", keep=("head", "experts.*"), keep_format="fp32")
+    convert(model, recipe("nvfp4", keep=("experts.*",), keep_format="fp32"))
     set_format(model, "mxfp8")
     kept = {name: "fp32" for name in NAMES if name.startswith(("head", "experts"))}
     assert quantised_formats(model) == dict.fromkeys(NAMES, "mxfp8") | kept
 
 
+def test_a_pattern_is_compared_with_the_whole_name_not_a_part_of_it():
+    model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(12)))
+    convert(model, recipe("nvfp4", keep=("1",)))
+    assert [name for name, fmt in quantised_formats(model).items() if fmt == "bf16"] == ["1"]
+
+
 def test_a_kept_layer_may_have_a_shape_that_the_format_refuses():
     model = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 5), nn.Linear(5, 5))
     with pytest.raises(ValueError, match=r"^2\.weight: dimension 1 \(in_features\) is 5, not divisible by 16"):
-        convert(model, "nvfp4")
+        convert(model, recipe("nvfp4"))
     assert [type(m) for m in model] == [nn.Linear] * 3
-    assert convert(model, "nvfp4", keep=("2",)) == ["0", "1", "2"]
+    assert convert(model, recipe("nvfp4", keep=("2",))) == ["0", "1", "2"]
 
 
-def test_the_backward_mode_reaches_every_layer(model):
-    convert(model, "nvfp4", backward="high_precision")
-    assert {m.backward_mode for m in model.modules() if isinstance(m, QuantLinear)} == {"high_precision"}
+@pytest.mark.parametrize("backward", get_args(Backward))
+def test_the_backward_mode_reaches_every_layer_and_switches_live(model, backward):
+    def modes() -> set[str]:
+        return {layer.backward_mode for layer in model.modules() if isinstance(layer, QuantLayer)}
+
+    convert(model, recipe("nvfp4", backward=backward))
+    assert modes() == {backward}
+    for other in get_args(Backward):
+        set_backward(model, other)
+        assert modes() == {other}
+        model(TOKENS).sum().backward()
 
 
 def test_subclasses_of_linear_are_left_to_the_module_that_reads_them():
     model = nn.Sequential(nn.MultiheadAttention(32, 4), nn.Linear(32, 32))
-    assert convert(model, "nvfp4") == ["1"]
+    assert convert(model, recipe("nvfp4")) == ["1"]
 
 
 def test_set_format_checks_every_layer_before_it_changes_one(model):
-    convert(model, "fp32")
+    convert(model, recipe("fp32"))
     with pytest.raises(
         ValueError, match=r"blocks\.0\.up\.weight: dimension 0 \(out_features\) is 64, not divisible by 128"
     ):
         set_format(model, "fp8-block")
-    assert set(quantised_formats(model).values()) == {"fp32"}
+    assert quantised_formats(model) == formats("fp32")
 
 
 def test_fitting_formats_are_those_that_set_format_takes(model):
-    convert(model, "fp32", keep=("head",))
+    convert(model, recipe("fp32"))
     assert fitting_formats(model) == tuple(name for name in FORMATS if name != "fp8-block")
     for name in fitting_formats(model):
         set_format(model, name)
@@ -141,7 +169,7 @@ def test_fitting_formats_are_those_that_set_format_takes(model):
 
 
 def test_freeze_and_thaw_reach_every_layer(model):
-    convert(model, "nvfp4")
+    convert(model, recipe("nvfp4"))
     layers = [m for m in model.modules() if isinstance(m, QuantLinear)]
     with torch.no_grad():
         thawed = model(TOKENS)
@@ -153,7 +181,7 @@ def test_freeze_and_thaw_reach_every_layer(model):
 
 
 def test_outlier_channels_come_from_the_seed_alone(model):
-    convert(model, "nvfp4")
+    convert(model, recipe("nvfp4"))
     chosen = outlier_scales(model, ["blocks.*.up", "head"], channels=3, scale=8.0, seed=5)
     assert list(chosen) == ["blocks.0.up", "blocks.1.up", "head"]
     assert chosen["blocks.0.up"] != chosen["blocks.1.up"]
@@ -169,26 +197,34 @@ def test_outlier_channels_come_from_the_seed_alone(model):
 
 
 def test_errors_name_the_field_the_value_and_the_choice(model):
-    with pytest.raises(ValueError, match=r"format_name: 'fp4' is none of fp32, bf16, .*, nvfp4-46"):
-        convert(model, "fp4")
-    with pytest.raises(ValueError, match=r"keep_format: 'none' is none of"):
-        convert(model, "nvfp4", keep_format="none")
     with pytest.raises(
         ValueError, match=r"keep: 'lm_head' matches no linear layer; the layers are blocks\.0\.up, .*, head"
     ):
-        convert(model, "nvfp4", keep=("lm_head",))
+        convert(model, recipe("nvfp4", keep=("lm_head",)))
     with pytest.raises(ValueError, match=r"keep: 'head' is one string; give a sequence"):
-        convert(model, "nvfp4", keep="head")
-    with pytest.raises(ValueError, match=r"backward: 'quantized' is none of"):
-        convert(model, "nvfp4", backward="quantized")
+        convert(model, recipe("nvfp4", keep="head"))
+    with pytest.raises(ValueError, match=r"moe_only: the model has no experts"):
+        convert(nn.Sequential(nn.Linear(16, 16)), recipe("nvfp4", moe_only=True))
+    with pytest.raises(ValueError, match=r"keep_last: 0\.1 of no decoder layers"):
+        convert(nn.Sequential(nn.Linear(16, 16)), recipe("nvfp4", keep_last=0.1))
+    with pytest.raises(ValueError, match=r"recipe: 'test' keeps every layer of the model"):
+        convert(model, recipe("nvfp4", keep=("*",)))
+    with pytest.raises(ValueError, match=r"model: is itself the layer \(Linear\), which cannot be swapped"):
+        convert(nn.Linear(16, 16), recipe("nvfp4"))
+    with pytest.raises(ValueError, match=r"model: no nn\.Linear and no fused experts"):
+        convert(nn.ReLU(), recipe("nvfp4"))
     assert not quantised_formats(model)
-    with pytest.raises(ValueError, match=r"no quantised linear layers; convert it first"):
+    with pytest.raises(ValueError, match=r"no quantised layers; convert it first"):
         set_format(model, "nvfp4")
-    with pytest.raises(ValueError, match=r"cannot be swapped in place"):
-        convert(nn.Linear(16, 16), "nvfp4")
-    convert(model, "nvfp4")
-    with pytest.raises(ValueError, match=r"use set_format on a model that is converted already"):
-        convert(model, "nvfp4")
+    with pytest.raises(ValueError, match=r"no quantised layers; convert it first"):
+        set_backward(model, "dequantized")
+    convert(model, recipe("nvfp4"))
+    with pytest.raises(ValueError, match=r"converted already; use set_format and set_backward"):
+        convert(model, recipe("nvfp4"))
+    with pytest.raises(ValueError, match=r"format_name: 'fp4' is none of fp32, bf16, .*, nvfp4-46"):
+        set_format(model, "fp4")
+    with pytest.raises(ValueError, match=r"backward: 'none' is none of .*dequantized"):
+        set_backward(model, "none")
     with pytest.raises(ValueError, match=r"channels: 33 is not in \[1, 32\], the input channels of head"):
         outlier_scales(model, ["head"], channels=33, scale=2.0, seed=0)
     with pytest.raises(ValueError, match=r"layers: 'qkv' matches no linear layer"):
