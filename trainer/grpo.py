@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from trimtab.hooks.calibration import ClipCalibration
 from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.hooks.emitter import Emitter
+from trimtab.trainer.advantages import group_advantages
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.engines import TWIN_FORMAT, check_fits, converted
-from trimtab.trainer.objective import LossInputs, group_advantages, policy_loss
+from trimtab.trainer.objective import LossInputs, policy_loss
 from trimtab.trainer.quant import set_format
 from trimtab.trainer.sampler import Rollout, TorchSampler, Weights
 from trimtab.trainer.tasks.task import Graded, Task
@@ -65,6 +66,7 @@ class Batch:
     head_ids: Tensor
     head_logprobs: Tensor
     old_logprobs: Tensor
+    old_head_logprobs: Tensor
     entropy: Tensor
     shadow_old_logprobs: Tensor | None
     """The ratio's denominator as BF16 would compute it; None in a step without the twin."""
@@ -81,6 +83,7 @@ class Batch:
             head_ids=self.head_ids[index],
             head_logprobs=self.head_logprobs[index],
             old_logprobs=self.old_logprobs[index],
+            old_head_logprobs=self.old_head_logprobs[index],
             entropy=self.entropy[index],
             shadow_old_logprobs=shadow,
         )
@@ -198,6 +201,7 @@ class GRPOTrainer:
             head_ids=rollout.head_ids,
             head_logprobs=rollout.head_logprobs,
             old_logprobs=_gather(log_p, rollout.responses),
+            old_head_logprobs=log_p.gather(2, rollout.head_ids),
             entropy=-(log_p.exp() * log_p).sum(-1),
             shadow_old_logprobs=self._shadow_denominator(rollout, tokens, controls),
         )
@@ -225,8 +229,9 @@ class GRPOTrainer:
                 mask=part.mask,
                 train_head_logprobs=log_p.gather(2, part.head_ids),
                 sampler_head_logprobs=part.head_logprobs,
+                old_head_logprobs=part.old_head_logprobs,
             )
-            loss = policy_loss(inputs, controls, bounds)
+            loss = policy_loss(inputs, controls, bounds).loss
             self.emitter.observe(
                 train_logprobs=train_logprobs.detach(),
                 old_logprobs=part.old_logprobs,

@@ -1,31 +1,38 @@
-"""GRPO's objective, as pure functions of tensors.
+"""The loss of a minibatch, as a pure function of its tensors and the controls in effect.
 
-Shapes: B sequences, T response tokens, k head entries; a minibatch is rows of the batch. Every function keeps gradient
-in `train_logprobs` (and the trainer's head) only. Sources: GRPO (arXiv 2402.03300), PPO (arXiv 1707.06347).
+    loss = sum over tokens of g (-w surrogate + A centering + kl_coef KL)
+
+with g the aggregation's weight of the token, w its importance weight, and the other terms as the modules of
+`trimtab.trainer.objectives`, `trimtab.hooks.importance` and `trimtab.hooks.centering` define them. The controls are
+read at every call and nothing is kept from one to the next, so each of them is live.
+
+Shapes: B sequences, T response tokens, k head entries; a minibatch is rows of the batch. Gradient flows to the
+trainer's log-probs, of the tokens and of the head, only.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from trimtab.hooks.centering import score_centering
 from trimtab.hooks.controls import ClipBounds, Controls
-from trimtab.hooks.importance import importance_rule, ppo_shaped
-from trimtab.hooks.sketch import MAX_LOG_RATIO
+from trimtab.hooks.importance import clamped, importance_rule, importance_weights, ppo_shaped
+from trimtab.trainer.objectives.aggregation import token_weights
+from trimtab.trainer.objectives.divergence import kl_divergence
+from trimtab.trainer.objectives.surrogates import cispo_objective, clipped_objective, sequence_log_ratio
 
-ADVANTAGE_FLOOR = 1e-4
-"""Added to the group's standard deviation, as in TRL."""
-
-
-HEADS = ("train_head_logprobs", "sampler_head_logprobs")
+_TOKENS = ("train_logprobs", "old_logprobs", "rollout_logprobs", "reference_logprobs", "advantages")
+_HEADS = ("train_head_logprobs", "sampler_head_logprobs", "old_head_logprobs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossInputs:
-    """What one minibatch's loss is made of."""
+    """What one minibatch's loss is made of. Anything may stand where the mask is 0."""
 
     train_logprobs: Tensor
     """[B, T] with gradient."""
@@ -34,78 +41,124 @@ class LossInputs:
     rollout_logprobs: Tensor
     """[B, T] recorded by the sampler."""
     advantages: Tensor
-    """[B, T]."""
+    """[B, T], or [B, 1] where a sequence has one."""
     mask: Tensor
     """[B, T] 1.0 on live tokens."""
+    reference_logprobs: Tensor | None = None
+    """[B, T] of the reference weights; needed where `kl_coef` is above 0."""
     train_head_logprobs: Tensor | None = None
     """[B, T, k] the trainer's log-probs of the sampler's head, with gradient; needed for score centering."""
     sampler_head_logprobs: Tensor | None = None
-    """[B, T, k] the sampler's."""
+    """[B, T, k] the sampler's; needed for score centering."""
+    old_head_logprobs: Tensor | None = None
+    """[B, T, k] the trainer's before the first update; needed for score centering of a ratio against them."""
+    response_length: int | None = None
+    """The longest that a response can be, tokens, for `fixed_length`; T where it is None."""
 
     def live(self) -> LossInputs:
-        """The same with 0 outside the mask: padding may hold anything, and 0 times infinity is not 0."""
-        changes = {
-            name: _live(value, self.mask)
-            for name in ("train_logprobs", "old_logprobs", "rollout_logprobs", *HEADS)
-            if (value := getattr(self, name)) is not None
-        }
+        """The same with every advantage of shape [B, T] and 0 outside the mask: 0 times infinity is not 0."""
+        live = self.mask > 0
+        changes: dict[str, Any] = {}
+        for names, kept in ((_TOKENS, live), (_HEADS, live.unsqueeze(-1))):
+            for name in names:
+                value = getattr(self, name)
+                if value is not None:
+                    changes[name] = torch.where(kept, value, 0.0)
         return replace(self, **changes)
 
 
-def group_advantages(rewards: Tensor, group_size: int) -> Tensor:
-    """(reward - group mean) / (group standard deviation + floor), [B]; groups are consecutive rows."""
-    groups = rewards.view(-1, group_size)
-    centred = groups - groups.mean(1, keepdim=True)
-    return (centred / (groups.std(1, keepdim=True) + ADVANTAGE_FLOOR)).reshape(-1)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A minibatch's loss, and what calibrated clipping learns from; all but `loss` without gradient."""
+
+    loss: Tensor
+    """Scalar to minimise."""
+    log_ratio: Tensor
+    """[B, T] train against the denominator that `controls.ratio_reference` names, nats; 0 outside the mask."""
+    weights: Tensor
+    """[B, T] how much each token's surrogate counts in the loss: aggregation times importance; 0 outside the mask."""
 
 
-def policy_loss(inputs: LossInputs, controls: Controls, bounds: ClipBounds) -> Tensor:
-    """The loss to minimise: token mean of -min(rA, clip(r)A) w, plus the centering term if `controls.centering`.
+def policy_loss(inputs: LossInputs, controls: Controls, bounds: ClipBounds) -> Loss:
+    """The loss of one minibatch.
 
-    r is train against the denominator that `controls.ratio_reference` names; w weights trainer-old against sampler by
-    `controls.importance`, and is 1 where the ratio is already taken against the sampler.
+    The ratio r is train against the denominator that `controls.ratio_reference` names. `controls.importance` weights
+    that denominator against the sampler, and so nothing where the sampler is the denominator; `reinforce` has no ratio,
+    and there it weights train against sampler.
+
+    Args:
+        inputs: the minibatch.
+        controls: what to compute; every field may differ from call to call.
+        bounds: where r is clipped, `ClipBounds.nominal(controls)` or calibrated ones; `reinforce` does not look.
 
     Raises:
-        ValueError: centering is on and the inputs hold no head.
+        ValueError: the controls contradict each other, or need a tensor that the inputs do not hold.
     """
+    conflict = controls.conflict()
+    if conflict is not None:
+        raise ValueError(conflict[1])
     inputs = inputs.live()
-    against_sampler = controls.ratio_reference == "sampler"
-    denominator = inputs.rollout_logprobs if against_sampler else inputs.old_logprobs
-    log_ratio = inputs.train_logprobs - denominator
-    objective = clipped_objective(log_ratio, inputs.advantages, bounds)
-    if not against_sampler:
-        objective = objective * importance_rule(controls)((inputs.old_logprobs - inputs.rollout_logprobs).detach())
+    log_ratio = inputs.train_logprobs - _denominator(inputs, controls)
+    weights = token_weights(inputs.mask, controls.aggregation, inputs.response_length or inputs.mask.shape[-1])
+    policy_weights = weights * _importance(inputs, controls)
+    loss = -(policy_weights * _surrogate(inputs, log_ratio, controls, bounds)).sum()
     if controls.centering:
-        objective = objective - inputs.advantages * _centering_term(inputs, controls, bounds)
-    return -token_mean(objective, inputs.mask)
+        loss = loss + (weights * inputs.advantages * _centering_term(inputs, controls, bounds)).sum()
+    if controls.kl_coef > 0:
+        loss = loss + controls.kl_coef * (weights * _kl(inputs, controls)).sum()
+    return Loss(loss=loss, log_ratio=log_ratio.detach(), weights=policy_weights)
 
 
-def clipped_objective(log_ratio: Tensor, advantages: Tensor, bounds: ClipBounds) -> Tensor:
-    """min(rA, clip(r)A) of each token; `bounds.low` acts where A < 0, `bounds.high` where A > 0.
-
-    The ratio is clamped in log space before the exponential, so that no token, masked or live, becomes inf.
-    """
-    bounded = log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    clipped = bounded.clamp(bounds.low, bounds.high)
-    return torch.minimum(bounded.exp() * advantages, clipped.exp() * advantages)
+def _denominator(inputs: LossInputs, controls: Controls) -> Tensor:
+    return inputs.rollout_logprobs if controls.ratio_reference == "sampler" else inputs.old_logprobs
 
 
-def token_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean over live tokens; 0 when there is none."""
-    return _live(values, mask).sum() / mask.sum().clamp_min(1.0)
+def _importance(inputs: LossInputs, controls: Controls) -> Tensor:
+    """[B, T] w."""
+    if controls.objective == "reinforce":
+        numerator = inputs.train_logprobs
+    elif controls.ratio_reference == "recomputed":
+        numerator = inputs.old_logprobs
+    else:
+        return torch.ones_like(inputs.mask)
+    return importance_weights(numerator - inputs.rollout_logprobs, inputs.mask, controls)
 
 
-def _live(values: Tensor, mask: Tensor) -> Tensor:
-    live = mask > 0
-    return torch.where(live if values.dim() == mask.dim() else live.unsqueeze(-1), values, 0.0)
+def _surrogate(inputs: LossInputs, log_ratio: Tensor, controls: Controls, bounds: ClipBounds) -> Tensor:
+    """[B, T] what is maximised."""
+    if controls.objective == "reinforce":
+        return inputs.advantages * inputs.train_logprobs
+    if controls.objective == "cispo":
+        return cispo_objective(log_ratio, inputs.train_logprobs, inputs.advantages, bounds)
+    if controls.objective == "gspo":
+        log_ratio = sequence_log_ratio(inputs.train_logprobs, _denominator(inputs, controls), inputs.mask)
+    return clipped_objective(log_ratio, inputs.advantages, bounds, controls.dual_clip)
 
 
 def _centering_term(inputs: LossInputs, controls: Controls, bounds: ClipBounds) -> Tensor:
-    if inputs.train_head_logprobs is None or inputs.sampler_head_logprobs is None:
+    """[B, T] the sampler's expectation of the weight that the surrogate gives a score, times that score."""
+    train, sampler, old = inputs.train_head_logprobs, inputs.sampler_head_logprobs, inputs.old_head_logprobs
+    if train is None or sampler is None:
         raise ValueError("centering: on, but the rollouts recorded no head; set rollout.head > 0")
-    # Against the sampler, PPO's own clip is the importance rule of the sampled token, so the term integrates the same.
-    if controls.ratio_reference == "sampler":
-        rule = ppo_shaped(bounds.low, bounds.high, inputs.advantages.unsqueeze(-1))
+    if controls.objective == "reinforce":
+        return score_centering(train, sampler, importance_rule(controls)).term
+    if controls.objective == "cispo":
+        rule = clamped(bounds.low, bounds.high)
     else:
-        rule = importance_rule(controls)
-    return score_centering(inputs.train_head_logprobs, inputs.sampler_head_logprobs, rule).term
+        rule = ppo_shaped(bounds.low, bounds.high, inputs.advantages.unsqueeze(-1), math.log(controls.dual_clip))
+    if controls.ratio_reference == "sampler":
+        return score_centering(train, sampler, rule).term
+    if old is None:
+        raise ValueError(
+            "centering: the ratio is against the trainer's old log-probs, and old_head_logprobs, the old log-probs of "
+            "the sampler's head, are missing; record them, or set ratio_reference to sampler"
+        )
+    return score_centering(train, sampler, rule, old_head_logprobs=old, old_rule=importance_rule(controls)).term
+
+
+def _kl(inputs: LossInputs, controls: Controls) -> Tensor:
+    if inputs.reference_logprobs is None:
+        raise ValueError(
+            f"kl_coef: {controls.kl_coef:g}, but there are no reference_logprobs; keep reference weights, or set 0"
+        )
+    return kl_divergence(inputs.train_logprobs, inputs.reference_logprobs, controls.kl_estimator)

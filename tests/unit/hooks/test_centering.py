@@ -15,7 +15,7 @@ VOCABULARY = 24
 FULL_IMPORTANCE: WeightRule = torch.exp
 RULES: dict[str, WeightRule] = {
     "none": unweighted,
-    "tis": truncated(2.0),
+    "tis": truncated(0.0, 2.0),
     "mis": masked(0.5, 2.0),
     "full": FULL_IMPORTANCE,
 }
