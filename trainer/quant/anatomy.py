@@ -79,8 +79,12 @@ def _place(model: nn.Module, name: str, heads: set[int], depths: dict[str, int])
 
 
 def _output_embeddings(model: nn.Module) -> set[int]:
-    """Identities of the model's output embeddings and of the Parameters of its embeddings, to which a head is tied."""
+    """Identities of the output embeddings, as transformers names them, and of the Parameters of embeddings, to which a
+    head is tied."""
     found = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
-    get_output = getattr(model, "get_output_embeddings", None)
-    output = get_output() if callable(get_output) else None
-    return found if output is None else found | {id(output)}
+    for module in model.modules():
+        get_output = getattr(module, "get_output_embeddings", None)
+        output = get_output() if callable(get_output) else None
+        if output is not None:
+            found.add(id(output))
+    return found

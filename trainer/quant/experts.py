@@ -61,7 +61,7 @@ class QuantExperts(QuantLayer):
         output = torch.zeros_like(hidden_states)
         # One unbind rather than a slice an expert: a slice's gradient is as large as all experts together.
         gate_ups, downs = self.gate_up_proj.unbind(), self.down_proj.unbind()
-        for expert in top_k_index.unique().tolist():
+        for expert in torch.unique(top_k_index).tolist():
             if expert == self.num_experts:
                 continue
             position, token = torch.where(top_k_index.t() == expert)
