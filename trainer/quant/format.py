@@ -12,8 +12,12 @@ from torch import Tensor
 
 from trimtab.trainer.quant import kernels
 
-Role = Literal["weight", "activation"]
-"""A weight is [N, K] = [out_features, in_features]; an activation is [..., K]. The matmul contracts K."""
+Role = Literal["weight", "activation", "gradient"]
+"""A weight is [N, K] = [out_features, in_features]; an activation or the gradient of an output is [..., K], tokens by
+channels. The matmul contracts the last dimension. A gradient is blocked as an activation is; a format may round it
+differently."""
+Family = Literal["fp32", "bf16", "fp8", "mxfp8", "nvfp4"]
+"""Formats with the same elements and the same kind of scale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,6 +55,19 @@ class NumberFormat(ABC):
     scale_free: ClassVar[bool] = False
     """True if multiplying the input by a power of two only multiplies the output (no range smaller than float32's, no
     blocks)."""
+    family: ClassVar[Family]
+    rotates: ClassVar[bool] = False
+    """True if both operands of a quantised weight gradient go through a Hadamard transform first: see `hadamard`."""
+
+    @property
+    @abstractmethod
+    def scale_mode(self) -> str:
+        """Which values share a scale, and the grid of each scale. Two engines agree only if this and `tie_rule` do."""
+
+    @property
+    def tie_rule(self) -> str:
+        """How a block with two candidate scales chooses, ties included; "none" if there is one candidate."""
+        return "none"
 
     def block(self, role: Role) -> tuple[int, int]:  # noqa: ARG002 - what it depends on is up to the format
         """Rows and columns of the blocks that the last two dimensions must divide into; (1, 1) if any shape will do."""
@@ -58,7 +75,7 @@ class NumberFormat(ABC):
 
     @abstractmethod
     def quantize(self, x: Tensor, role: Role) -> Quantized:
-        """Codes and scales of `x`, float32, [N, K] for a weight and [..., K] for an activation.
+        """Codes and scales of `x`, float32, [N, K] for a weight and [..., K] for anything else.
 
         Raises:
             ValueError: the shape does not divide into blocks, or `x` is not float32.

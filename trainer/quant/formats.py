@@ -6,6 +6,7 @@ from trimtab.trainer.quant.format import NumberFormat
 from trimtab.trainer.quant.fp8 import Fp8Block, Fp8Row, Fp8Tensor
 from trimtab.trainer.quant.mxfp8 import MxFp8
 from trimtab.trainer.quant.nvfp4 import NvFp4
+from trimtab.trainer.quant.nvfp4_pretrain import NvFp4Pretrain
 from trimtab.trainer.quant.plain import BFloat16, Float32
 
 FORMATS: dict[str, NumberFormat] = {
@@ -16,8 +17,11 @@ FORMATS: dict[str, NumberFormat] = {
     "fp8-block": Fp8Block(name="fp8-block", size=128),
     "fp8-block-32": Fp8Block(name="fp8-block-32", size=32),
     "mxfp8": MxFp8(name="mxfp8"),
+    "mxfp8-rceil": MxFp8(name="mxfp8-rceil", rule="rceil"),
     "nvfp4": NvFp4(name="nvfp4"),
-    "nvfp4-46": NvFp4(name="nvfp4-46", four_over_six=True),
+    "nvfp4-46": NvFp4(name="nvfp4-46", four_over_six="mse"),
+    "nvfp4-46-mae": NvFp4(name="nvfp4-46-mae", four_over_six="mae"),
+    "nvfp4-pretrain": NvFp4Pretrain(name="nvfp4-pretrain"),
 }
 
 

@@ -16,13 +16,14 @@ section 3.3).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from trimtab.trainer.quant import kernels
-from trimtab.trainer.quant.format import NumberFormat, Quantized, Role
+from trimtab.trainer.quant.format import Family, NumberFormat, Quantized, Role
 from trimtab.trainer.quant.grids import E4M3_MAX, FLOAT32_TINY, absmax, to_e4m3
 
 
@@ -34,6 +35,13 @@ def fp8_scale(amax: Tensor) -> Tensor:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fp8Tensor(NumberFormat):
     """One scale for the tensor; `scale` has as many dimensions as the tensor, all 1."""
+
+    family: ClassVar[Family] = "fp8"
+
+    @property
+    @override
+    def scale_mode(self) -> str:
+        return "float32 per tensor"
 
     @override
     def quantize(self, x: Tensor, role: Role) -> Quantized:
@@ -54,6 +62,13 @@ class Fp8Tensor(NumberFormat):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fp8Row(NumberFormat):
     """One scale for each token of an activation and each output channel of a weight: `scale` is [..., 1]."""
+
+    family: ClassVar[Family] = "fp8"
+
+    @property
+    @override
+    def scale_mode(self) -> str:
+        return "float32 per row"
 
     @override
     def quantize(self, x: Tensor, role: Role) -> Quantized:
@@ -79,6 +94,12 @@ class Fp8Block(NumberFormat):
     """
 
     size: int = 128
+    family: ClassVar[Family] = "fp8"
+
+    @property
+    @override
+    def scale_mode(self) -> str:
+        return f"float32 block 1x{self.size} activations, {self.size}x{self.size} weights"
 
     @override
     def block(self, role: Role) -> tuple[int, int]:
@@ -87,9 +108,9 @@ class Fp8Block(NumberFormat):
     def _blocked(self, x: Tensor, role: Role) -> tuple[Tensor, tuple[int, ...]]:
         """`x` as a view with its blocks apart, and the dimensions of one block."""
         columns = (x.shape[-1] // self.size, self.size)
-        if role == "activation":
-            return x.reshape(*x.shape[:-1], *columns), (-1,)
-        return x.reshape(x.shape[0] // self.size, self.size, *columns), (1, 3)
+        if role == "weight":
+            return x.reshape(x.shape[0] // self.size, self.size, *columns), (1, 3)
+        return x.reshape(*x.shape[:-1], *columns), (-1,)
 
     @override
     def quantize(self, x: Tensor, role: Role) -> Quantized:

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 E4M3_MAX = 448.0
+E4M3_EXPONENT = 8
+"""Of 448."""
 E2M1_MAX = 6.0
-E8M0_BIAS = 127
 E8M0_NAN = 255
 FLOAT32_MAX = torch.finfo(torch.float32).max
 FLOAT32_TINY = torch.finfo(torch.float32).tiny
@@ -45,16 +46,39 @@ def to_e4m3(x: Tensor) -> Tensor:
 def to_e2m1(x: Tensor) -> Tensor:
     """`x` rounded to the E2M1 grid, as float32, saturating at +-6; NaN, which the grid lacks, becomes 0."""
     magnitude = x.abs().clamp(max=E2M1_MAX)
-    step = torch.where(magnitude < 4.0, torch.ones_like(magnitude), 2.0)
-    step = torch.where(magnitude < 2.0, 0.5, step)
+    step = _e2m1_step(magnitude)
     return torch.copysign((magnitude / step).round_().mul_(step).nan_to_num_(nan=0.0), x)
 
 
-def e8m0_floor_scale(amax: Tensor, grid_exponent: int) -> Tensor:
-    """The scale 2^(floor(log2 amax) - grid_exponent) as float8_e8m0fnu, saturating at 2^-127; NaN for a NaN.
+def to_e2m1_stochastic(x: Tensor) -> Tensor:
+    """`x` on one of the two neighbours in the E2M1 grid, as float32, up with the probability that makes the mean `x`.
 
-    The exponent is read from the bits: torch's own cast to float8_e8m0fnu rounds to the nearest power of two.
+    Draws from torch's default generator for the device of `x`, so that a restored generator repeats the rounding.
+    Saturates and treats NaN as `to_e2m1` does.
     """
-    exponent_bits = (amax.view(torch.int32) >> 23) & 0xFF
-    codes = torch.where(exponent_bits == 0xFF, E8M0_NAN, (exponent_bits - grid_exponent).clamp(min=0))
+    magnitude = x.abs().clamp(max=E2M1_MAX)
+    step = _e2m1_step(magnitude)
+    steps = magnitude / step
+    below = steps.floor()
+    up = torch.rand_like(below) < steps - below
+    return torch.copysign(((below + up) * step).nan_to_num_(nan=0.0), x)
+
+
+def _e2m1_step(magnitude: Tensor) -> Tensor:
+    step = torch.where(magnitude < 4.0, torch.ones_like(magnitude), 2.0)
+    return torch.where(magnitude < 2.0, 0.5, step)
+
+
+def e8m0_scale(amax: Tensor, *, round_up: bool) -> Tensor:
+    """The scale that maps `amax` into E4M3, as float8_e8m0fnu, saturating at 2^-127; NaN for a NaN.
+
+    2^(floor(log2 amax) - 8), or rounded up 2^ceil(log2(amax / 448)). The exponent is read from the bits: torch's own
+    cast to float8_e8m0fnu rounds to the nearest power of two, and its log2 rounds too.
+    """
+    bits = amax.view(torch.int32)
+    exponent = (bits >> 23) & 0xFF
+    codes = exponent - E4M3_EXPONENT
+    if round_up:  # 448 is 1.75 * 2^8
+        codes = codes + ((bits & 0x7FFFFF) > 0x600000)
+    codes = torch.where(exponent == 0xFF, E8M0_NAN, codes.clamp(min=0))
     return codes.to(torch.uint8).view(torch.float8_e8m0fnu)

@@ -11,13 +11,17 @@
 #include <string.h>
 
 #define INFINITY_BITS 0x7f800000u
+#define MAGNITUDE_BITS 0x7fffffffu
 #define SIGNIFICAND_BITS 23
+#define FRACTION_BITS 0x7fffffu
 #define E4M3_MAX 448.0f
 #define E2M1_MAX 6.0f
 #define MX_BLOCK 32
 #define NV_BLOCK 16
 #define NV_TOGETHER 16 /* blocks whose scales and sums are computed side by side */
 #define FOUR_OVER_SIX_UNIT (256.0f * E2M1_MAX)
+/* A call keeps what `restrict` says, which inlining loses, and with it the vectors. */
+#define NOINLINE __attribute__((noinline))
 
 static inline uint32_t bits_of(float x) {
     uint32_t bits;
@@ -41,54 +45,56 @@ static inline float round_magnitude(float a, uint32_t mantissa, int smallest_exp
     uint32_t exponent = bits_of(a) & INFINITY_BITS;
     uint32_t smallest = (uint32_t)(127 + smallest_exponent) << SIGNIFICAND_BITS;
     exponent = exponent > smallest ? exponent : smallest;
-    float shift = from_bits((exponent + ((SIGNIFICAND_BITS - mantissa) << SIGNIFICAND_BITS)) | 0x400000u);
+    float shift = from_bits(exponent + (((SIGNIFICAND_BITS - mantissa) << SIGNIFICAND_BITS) + 0x400000u));
     return (a + shift) - shift;
 }
 
-static inline float e4m3(float x) {
-    return copysignf(round_magnitude(at_most(E4M3_MAX, fabsf(x)), 3u, -6), x);
+/* A scale, which is positive or NaN, on the E4M3 grid. */
+static inline float e4m3_scale(float x) { return round_magnitude(at_most(E4M3_MAX, x), 3u, -6); }
+
+/* |x|, at most the bound. As integers, magnitudes are ordered, with NaN above all: it becomes the bound, for nothing,
+ * since the scale that multiplies it is then NaN. */
+static inline float saturated(float bound, float x) {
+    uint32_t magnitude = bits_of(x) & MAGNITUDE_BITS, most = bits_of(bound);
+    return from_bits(magnitude < most ? magnitude : most);
 }
 
-static inline float e2m1(float x) {
-    return copysignf(round_magnitude(at_most(E2M1_MAX, fabsf(x)), 1u, 0), x);
-}
+static inline float e4m3(float x) { return copysignf(round_magnitude(saturated(E4M3_MAX, x), 3u, -6), x); }
+static inline float e2m1_magnitude(float x) { return round_magnitude(saturated(E2M1_MAX, x), 1u, 0); }
+static inline float e2m1(float x) { return copysignf(e2m1_magnitude(x), x); }
 
 /* max |x|, NaN where anything is NaN or infinite: as integers, magnitudes are ordered and those are the largest. */
 static inline uint32_t absmax_bits(const float *x, long count) {
     uint32_t largest = 0;
     for (long i = 0; i < count; i++) {
-        uint32_t magnitude = bits_of(x[i]) & 0x7fffffffu;
+        uint32_t magnitude = bits_of(x[i]) & MAGNITUDE_BITS;
         largest = magnitude > largest ? magnitude : largest;
     }
     return largest;
 }
 
-static inline float finite_or_nan(uint32_t magnitude) {
-    return magnitude >= INFINITY_BITS ? NAN : from_bits(magnitude);
-}
+static inline float finite_or_nan(uint32_t bits) { return bits >= INFINITY_BITS ? NAN : from_bits(bits); }
 
-void trimtab_bf16(const float *x, float *out, long count) {
+void trimtab_bf16(const float *restrict x, float *restrict out, long count) {
     for (long i = 0; i < count; i++) {
         uint32_t bits = bits_of(x[i]);
         uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
-        out[i] = from_bits((bits & 0x7fffffffu) > INFINITY_BITS ? bits : rounded);
+        out[i] = from_bits((bits & MAGNITUDE_BITS) > INFINITY_BITS ? bits : rounded);
     }
 }
 
-static inline float fp8_scale(uint32_t amax_bits) {
-    return at_least(FLT_MIN, finite_or_nan(amax_bits) / E4M3_MAX);
-}
+static inline float fp8_scale(uint32_t amax_bits) { return at_least(FLT_MIN, finite_or_nan(amax_bits) / E4M3_MAX); }
 
-static inline void fp8_values(const float *x, float *out, long count, float scale) {
+static inline void fp8_values(const float *restrict x, float *restrict out, long count, float scale) {
     for (long i = 0; i < count; i++) out[i] = e4m3(x[i] / scale) * scale;
 }
 
-void trimtab_fp8_groups(const float *x, float *out, long groups, long size) {
+void trimtab_fp8_groups(const float *restrict x, float *restrict out, long groups, long size) {
     for (long g = 0; g < groups; g++, x += size, out += size)
         fp8_values(x, out, size, fp8_scale(absmax_bits(x, size)));
 }
 
-void trimtab_fp8_tiles(const float *x, float *out, long rows, long columns, long tile) {
+void trimtab_fp8_tiles(const float *restrict x, float *restrict out, long rows, long columns, long tile) {
     for (long r = 0; r < rows; r += tile) {
         for (long c = 0; c < columns; c += tile) {
             uint32_t largest = 0;
@@ -102,10 +108,13 @@ void trimtab_fp8_tiles(const float *x, float *out, long rows, long columns, long
     }
 }
 
-void trimtab_mxfp8(const float *x, float *out, long blocks) {
+/* The exponent of the scale is that of amax less that of 448; rounded up, it is one more for a significand above 1.75,
+ * which is 448's. */
+static inline void mx_blocks(const float *restrict x, float *restrict out, long blocks, int ceiling) {
     for (long b = 0; b < blocks; b++, x += MX_BLOCK, out += MX_BLOCK) {
         uint32_t largest = absmax_bits(x, MX_BLOCK);
         uint32_t exponent = largest >> SIGNIFICAND_BITS;
+        if (ceiling) exponent += (largest & FRACTION_BITS) > (bits_of(E4M3_MAX) & FRACTION_BITS);
         uint32_t code = exponent > 8u ? exponent - 8u : 0u;
         float scale = code ? from_bits(code << SIGNIFICAND_BITS) : 0x1p-127f;
         float inverse = from_bits((254u - code) << SIGNIFICAND_BITS);
@@ -113,6 +122,14 @@ void trimtab_mxfp8(const float *x, float *out, long blocks) {
         for (long i = 0; i < MX_BLOCK; i++) out[i] = e4m3(x[i] * inverse) * scale;
     }
 }
+
+void trimtab_mxfp8(const float *restrict x, float *restrict out, long blocks) { mx_blocks(x, out, blocks, 0); }
+void trimtab_mxfp8_rceil(const float *restrict x, float *restrict out, long blocks) { mx_blocks(x, out, blocks, 1); }
+
+/* What is computed once for all the values that share a global scale. */
+typedef struct {
+    float amax, enc, dec;
+} Group;
 
 /* A run of blocks, side by side; a run may cross groups. Lanes past its end are computed and not used. */
 typedef struct {
@@ -125,93 +142,159 @@ typedef struct {
     float scale[NV_TOGETHER], multiplier[NV_TOGETHER];
 } BlockScales;
 
-static inline void nv_globals(BlockRun *run, float unit) {
-    for (long b = 0; b < NV_TOGETHER; b++) {
-        run->enc[b] = at_most(FLT_MAX, unit / run->amax[b]);
-        run->dec[b] = 1.0f / run->enc[b];
-    }
-}
-
 /* `base` holds the unrounded scales. */
 static inline void nv_block_scales(const BlockRun *run, BlockScales *scales, const float *base, float stretch) {
     for (long b = 0; b < NV_TOGETHER; b++) {
-        float scale = e4m3(base[b] * stretch);
+        float scale = e4m3_scale(base[b] * stretch);
         scales->scale[b] = scale;
         scales->multiplier[b] = at_most(FLT_MAX, 1.0f / (scale * run->dec[b]));
     }
 }
 
-static void nv_plain(const float *x, float *out, BlockRun *run) {
-    BlockScales scales;
-    float base[NV_TOGETHER];
-    nv_globals(run, E4M3_MAX * E2M1_MAX);
-    for (long b = 0; b < NV_TOGETHER; b++) base[b] = run->block_amax[b] * (run->enc[b] * (1.0f / E2M1_MAX));
-    nv_block_scales(run, &scales, base, 1.0f);
-    for (long b = 0; b < run->count; b++)
-        for (long i = b * NV_BLOCK; i < (b + 1) * NV_BLOCK; i++)
-            out[i] = e2m1(x[i] * scales.multiplier[b]) * scales.scale[b] * run->dec[b];
+static inline void nv_values(
+    const float *restrict x, float *restrict out, const BlockRun *run, const BlockScales *scales) {
+    for (long b = 0; b < run->count; b++, x += NV_BLOCK, out += NV_BLOCK)
+        for (long i = 0; i < NV_BLOCK; i++)
+            out[i] = e2m1(x[i] * scales->multiplier[b]) * scales->scale[b] * run->dec[b];
 }
 
-/* The values of one candidate of four-over-six, code * scale, and the squares of its errors. */
-static inline void nv_candidate(
-    const float *x, float *values, float *squares, float scale, float multiplier, float amax) {
-    for (long i = 0; i < NV_BLOCK; i++) {
-        values[i] = e2m1(x[i] * multiplier) * scale;
-        float difference = values[i] * amax / FOUR_OVER_SIX_UNIT - x[i];
-        squares[i] = difference * difference;
+NOINLINE static void nv_plain(const float *restrict x, float *restrict out, const BlockRun *run) {
+    BlockScales scales;
+    float base[NV_TOGETHER];
+    for (long b = 0; b < NV_TOGETHER; b++) base[b] = run->block_amax[b] * (run->enc[b] * (1.0f / E2M1_MAX));
+    nv_block_scales(run, &scales, base, 1.0f);
+    nv_values(x, out, run, &scales);
+}
+
+/* Magnitudes of a run, turned so that neighbours are blocks. */
+static inline void nv_turned(const float *restrict x, float (*restrict turned)[NV_TOGETHER]) {
+    for (long b = 0; b < NV_TOGETHER; b++)
+        for (long i = 0; i < NV_BLOCK; i++) turned[i][b] = fabsf(x[b * NV_BLOCK + i]);
+}
+
+/* p / (6 * 256), correctly rounded. Far from overflow and underflow (`tame`) a product with the rounded reciprocal and
+ * two fused steps give the same bits as the division (Markstein 1990), faster. */
+static inline float nv_restored(float p, int tame) {
+#ifdef FP_FAST_FMAF
+    if (tame) {
+        const float inverse = 1.0f / FOUR_OVER_SIX_UNIT;
+        float q = p * inverse;
+        return fmaf(fmaf(-q, FOUR_OVER_SIX_UNIT, p), inverse, q);
+    }
+#endif
+    return p / FOUR_OVER_SIX_UNIT;
+}
+
+/* The error of each block of a run with `scales`, its terms added from left to right. */
+static inline void nv_errors(
+    float (*restrict turned)[NV_TOGETHER], const BlockRun *run, const BlockScales *scales, int tame, int absolute,
+    float *restrict error) {
+    for (long b = 0; b < NV_TOGETHER; b++) {
+        float sum = 0.0f;
+        for (long i = 0; i < NV_BLOCK; i++) {
+            float value = e2m1_magnitude(turned[i][b] * scales->multiplier[b]) * scales->scale[b];
+            float difference = nv_restored(value * run->amax[b], tame) - turned[i][b];
+            sum += absolute ? fabsf(difference) : difference * difference;
+        }
+        error[b] = sum;
     }
 }
 
-static void nv_four_over_six(const float *x, float *out, BlockRun *run) {
-    float values[2][NV_TOGETHER][NV_BLOCK], squares[2][NV_TOGETHER][NV_BLOCK], turned[NV_BLOCK][NV_TOGETHER];
-    float base[NV_TOGETHER], errors[2][NV_TOGETHER] = {{0}};
+NOINLINE static void nv_four_over_six(const float *restrict x, float *restrict out, const BlockRun *run, int absolute) {
+    float turned[NV_BLOCK][NV_TOGETHER], error6[NV_TOGETHER], error4[NV_TOGETHER];
+    float base[NV_TOGETHER], padded[NV_TOGETHER * NV_BLOCK];
     BlockScales scales[2];
-    nv_globals(run, FOUR_OVER_SIX_UNIT);
+    int tame = 1;
+    if (run->count < NV_TOGETHER) {
+        memset(padded, 0, sizeof padded);
+        memcpy(padded, x, (size_t)run->count * NV_BLOCK * sizeof *x);
+    }
+    nv_turned(run->count < NV_TOGETHER ? padded : x, turned);
     for (long b = 0; b < NV_TOGETHER; b++) base[b] = run->block_amax[b] / E2M1_MAX * run->enc[b];
     nv_block_scales(run, &scales[0], base, 1.0f);
     nv_block_scales(run, &scales[1], base, 1.5f);
-    if (run->count < NV_TOGETHER) memset(squares, 0, sizeof squares);
-    for (long b = 0; b < run->count; b++)
-        for (long k = 0; k < 2; k++)
-            nv_candidate(
-                x + b * NV_BLOCK, values[k][b], squares[k][b], scales[k].scale[b], scales[k].multiplier[b],
-                run->amax[b]);
-    for (long k = 0; k < 2; k++) { /* left to right for all blocks at once: turned, so that neighbours are blocks */
-        for (long b = 0; b < NV_TOGETHER; b++)
-            for (long i = 0; i < NV_BLOCK; i++) turned[i][b] = squares[k][b][i];
-        for (long i = 0; i < NV_BLOCK; i++)
-            for (long b = 0; b < NV_TOGETHER; b++) errors[k][b] += turned[i][b];
+    for (long b = 0; b < NV_TOGETHER; b++) tame &= run->amax[b] > 0x1p-60f && run->amax[b] < 0x1p110f;
+    if (tame) { /* constants, so that each loop is compiled without the other case */
+        nv_errors(turned, run, &scales[0], 1, absolute, error6);
+        nv_errors(turned, run, &scales[1], 1, absolute, error4);
+    } else {
+        nv_errors(turned, run, &scales[0], 0, absolute, error6);
+        nv_errors(turned, run, &scales[1], 0, absolute, error4);
     }
-    for (long b = 0; b < run->count; b++) {
-        const float *chosen = values[errors[1][b] < errors[0][b]][b];
-        for (long i = 0; i < NV_BLOCK; i++) out[b * NV_BLOCK + i] = chosen[i] * run->dec[b];
+    for (long b = 0; b < NV_TOGETHER; b++) {
+        int four = error4[b] < error6[b];
+        scales[0].scale[b] = four ? scales[1].scale[b] : scales[0].scale[b];
+        scales[0].multiplier[b] = four ? scales[1].multiplier[b] : scales[0].multiplier[b];
     }
+    nv_values(x, out, run, &scales[0]);
+}
+
+/* `unit` is the largest block scale times the largest code. */
+static inline Group nv_group(const float *x, long size, float unit) {
+    Group group = {.amax = finite_or_nan(absmax_bits(x, size))};
+    group.enc = at_most(FLT_MAX, unit / group.amax);
+    group.dec = 1.0f / group.enc;
+    return group;
+}
+
+static inline void nv_join(BlockRun *run, long b, const Group *group) {
+    run->amax[b] = group->amax, run->enc[b] = group->enc, run->dec[b] = group->dec;
 }
 
 static inline void nv_runs(
-    const float *x, float *out, long groups, long size, void (*quantise)(const float *, float *, BlockRun *)) {
+    const float *restrict x, float *restrict out, long groups, long size, float unit, int four_over_six, int absolute) {
     BlockRun run = {0};
-    float amax = 0.0f;
+    Group group = {0};
     long blocks_in_group = size / NV_BLOCK, left = groups * blocks_in_group, left_in_group = 0;
     while (left > 0) {
         run.count = left < NV_TOGETHER ? left : NV_TOGETHER;
         for (long b = 0; b < run.count; b++) {
-            const float *block = x + b * NV_BLOCK;
             if (left_in_group == 0) {
-                amax = finite_or_nan(absmax_bits(block, size));
+                group = nv_group(x + b * NV_BLOCK, size, unit);
                 left_in_group = blocks_in_group;
             }
             left_in_group--;
-            run.amax[b] = amax;
-            run.block_amax[b] = finite_or_nan(absmax_bits(block, NV_BLOCK));
+            nv_join(&run, b, &group);
+            run.block_amax[b] = finite_or_nan(absmax_bits(x + b * NV_BLOCK, NV_BLOCK));
         }
-        quantise(x, out, &run);
+        if (four_over_six)
+            nv_four_over_six(x, out, &run, absolute);
+        else
+            nv_plain(x, out, &run);
         x += run.count * NV_BLOCK, out += run.count * NV_BLOCK, left -= run.count;
     }
 }
 
-void trimtab_nvfp4(const float *x, float *out, long groups, long size) { nv_runs(x, out, groups, size, nv_plain); }
+void trimtab_nvfp4(const float *restrict x, float *restrict out, long groups, long size) {
+    nv_runs(x, out, groups, size, E4M3_MAX * E2M1_MAX, 0, 0);
+}
 
-void trimtab_nvfp4_46(const float *x, float *out, long groups, long size) {
-    nv_runs(x, out, groups, size, nv_four_over_six);
+void trimtab_nvfp4_46(const float *restrict x, float *restrict out, long groups, long size) {
+    nv_runs(x, out, groups, size, FOUR_OVER_SIX_UNIT, 1, 0);
+}
+
+void trimtab_nvfp4_46_mae(const float *restrict x, float *restrict out, long groups, long size) {
+    nv_runs(x, out, groups, size, FOUR_OVER_SIX_UNIT, 1, 1);
+}
+
+/* One group; a block scale is shared by 16 rows. */
+void trimtab_nvfp4_tiles(const float *restrict x, float *restrict out, long rows, long columns) {
+    BlockRun run = {0};
+    Group group = nv_group(x, rows * columns, E4M3_MAX * E2M1_MAX);
+    for (long b = 0; b < NV_TOGETHER; b++) nv_join(&run, b, &group);
+    for (long band = 0; band < rows; band += NV_BLOCK) {
+        for (long c = 0; c < columns; c += run.count * NV_BLOCK) {
+            long left = (columns - c) / NV_BLOCK, first = band * columns + c;
+            run.count = left < NV_TOGETHER ? left : NV_TOGETHER;
+            for (long b = 0; b < run.count; b++) {
+                uint32_t largest = 0;
+                for (long i = 0; i < NV_BLOCK; i++) {
+                    uint32_t row = absmax_bits(x + first + i * columns + b * NV_BLOCK, NV_BLOCK);
+                    largest = row > largest ? row : largest;
+                }
+                run.block_amax[b] = finite_or_nan(largest);
+            }
+            for (long i = 0; i < NV_BLOCK; i++) nv_plain(x + first + i * columns, out + first + i * columns, &run);
+        }
+    }
 }

@@ -27,13 +27,29 @@ class Library:
     """rows, columns, side of a tile"""
     mxfp8: Callable[[int, int, int], None]
     """blocks of 32"""
+    mxfp8_rceil: Callable[[int, int, int], None]
+    """blocks of 32"""
     nvfp4: Callable[[int, int, int, int], None]
     """groups that share a global scale, values in each"""
     nvfp4_46: Callable[[int, int, int, int], None]
     """groups that share a global scale, values in each"""
+    nvfp4_46_mae: Callable[[int, int, int, int], None]
+    """groups that share a global scale, values in each"""
+    nvfp4_tiles: Callable[[int, int, int, int], None]
+    """rows, columns"""
 
 
-SIZE_ARGUMENTS = {"bf16": 1, "fp8_groups": 2, "fp8_tiles": 3, "mxfp8": 1, "nvfp4": 2, "nvfp4_46": 2}
+SIZE_ARGUMENTS = {
+    "bf16": 1,
+    "fp8_groups": 2,
+    "fp8_tiles": 3,
+    "mxfp8": 1,
+    "mxfp8_rceil": 1,
+    "nvfp4": 2,
+    "nvfp4_46": 2,
+    "nvfp4_46_mae": 2,
+    "nvfp4_tiles": 2,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from trimtab.trainer.quant import kernels
-from trimtab.trainer.quant.format import NumberFormat, Quantized, Role
+from trimtab.trainer.quant.format import Family, NumberFormat, Quantized, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +18,12 @@ class Float32(NumberFormat):
     """The identity."""
 
     scale_free: ClassVar[bool] = True
+    family: ClassVar[Family] = "fp32"
+
+    @property
+    @override
+    def scale_mode(self) -> str:
+        return "none"
 
     @override
     def quantize(self, x: Tensor, role: Role) -> Quantized:
@@ -38,6 +44,12 @@ class BFloat16(NumberFormat):
     """Rounded to nearest, ties to even; keeps NaN and the infinities, as a cast does."""
 
     scale_free: ClassVar[bool] = True
+    family: ClassVar[Family] = "bf16"
+
+    @property
+    @override
+    def scale_mode(self) -> str:
+        return "none"
 
     @override
     def quantize(self, x: Tensor, role: Role) -> Quantized:

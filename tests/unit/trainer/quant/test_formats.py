@@ -42,16 +42,22 @@ def reference_fp8_group(group: np.ndarray) -> tuple[np.ndarray, np.float32]:
     return nearest(group / scale, E4M3) * scale, scale
 
 
-def reference_mxfp8_group(group: np.ndarray) -> tuple[np.ndarray, np.float32]:
+def reference_mxfp8_group(group: np.ndarray, *, round_up: bool) -> tuple[np.ndarray, np.float32]:
     amax = float(np.abs(group).max())
     exponent = -127
-    while exponent < 127 and 2.0 ** (exponent + 1 + 8) <= amax:  # the largest power of two, times 2^8, not above amax
-        exponent += 1
+    if round_up:
+        while 448 * 2.0**exponent < amax:  # the smallest power of two, times 448, not below amax
+            exponent += 1
+    else:
+        while exponent < 127 and 2.0 ** (exponent + 1 + 8) <= amax:  # the largest, times 2^8, not above amax
+            exponent += 1
     scale = f32(2.0**exponent)
     return nearest(group.astype(np.float64) / 2.0**exponent, E4M3) * scale, scale
 
 
-def reference_nvfp4_block(block: np.ndarray, amax: np.float32, four_over_six: bool) -> tuple[np.ndarray, np.float32]:
+def reference_nvfp4_block(
+    block: np.ndarray, amax: np.float32, four_over_six: str | None
+) -> tuple[np.ndarray, np.float32]:
     largest = f32(np.finfo(f32).max)
     bound = f32(256 if four_over_six else 448)
     enc = min(bound * f32(6) / amax, largest)
@@ -65,7 +71,7 @@ def reference_nvfp4_block(block: np.ndarray, amax: np.float32, four_over_six: bo
         error = f32(0)
         for code, value in zip(codes, block, strict=True):
             difference = code * scale * amax / (f32(6) * bound) - value
-            error = error + difference * difference
+            error = error + (abs(difference) if four_over_six == "mae" else difference * difference)
         candidates.append((error, codes * scale * dec, scale))
     _, values, scale = candidates[1] if four_over_six and candidates[1][0] < candidates[0][0] else candidates[0]
     return values, scale
@@ -80,9 +86,13 @@ def reference(name: str, x: np.ndarray, role: Role) -> tuple[np.ndarray, np.ndar
         "fp8-block": (128 if role == "weight" else 1, 128),
         "fp8-block-32": (32 if role == "weight" else 1, 32),
         "mxfp8": (1, 32),
+        "mxfp8-rceil": (1, 32),
         "nvfp4": (1, 16),
         "nvfp4-46": (1, 16),
+        "nvfp4-46-mae": (1, 16),
+        "nvfp4-pretrain": (16 if role == "weight" else 1, 16),
     }[name]
+    rule = {"nvfp4-46": "mse", "nvfp4-46-mae": "mae"}.get(name)
     out, scales = np.empty_like(x), []
     for top in range(0, rows, height):
         for left in range(0, columns, width):
@@ -90,11 +100,12 @@ def reference(name: str, x: np.ndarray, role: Role) -> tuple[np.ndarray, np.ndar
             with np.errstate(all="ignore"):
                 if name.startswith("fp8"):
                     out[where], scale = reference_fp8_group(x[where])
-                elif name == "mxfp8":
-                    out[where], scale = reference_mxfp8_group(x[where])
+                elif name.startswith("mxfp8"):
+                    out[where], scale = reference_mxfp8_group(x[where], round_up=name == "mxfp8-rceil")
                 else:
-                    amax = f32(np.abs(x if role == "weight" else x[top]).max())
-                    out[where], scale = reference_nvfp4_block(x[where][0], amax, name == "nvfp4-46")
+                    amax = f32(np.abs(x[top] if role == "activation" and name != "nvfp4-pretrain" else x).max())
+                    values, scale = reference_nvfp4_block(x[where].reshape(-1), amax, rule)
+                    out[where] = values.reshape(height, width)
             scales.append(scale)
     return out, np.array(scales, dtype=f32)
 
@@ -240,6 +251,28 @@ def test_mxfp8_scale_is_the_floor_power_of_two(amax, scale):
     assert FORMATS["mxfp8"].fake(x, "activation")[0, 7].item() >= -448 * scale
 
 
+@pytest.mark.parametrize("exponent", [-110, -8, 0, 31, 110])
+@pytest.mark.parametrize(("significand", "up"), [(1.0, 0), (1.5, 0), (1.75, 0), (1.75 + 2.0**-23, 1), (1.99, 1)])
+def test_mxfp8_rceil_rounds_the_scale_up_at_448(exponent, significand, up):
+    x = torch.zeros(1, 32)
+    x[0, 3] = significand * 2.0**exponent
+    quantised = FORMATS["mxfp8-rceil"].quantize(x, "activation")
+    assert quantised.scale is not None
+    assert quantised.scale.to(torch.float32).tolist() == [[2.0 ** (exponent - 8 + up)]]
+    assert quantised.codes.to(torch.float32).max() <= 448
+
+
+def test_absolute_and_squared_errors_choose_differently():
+    x = torch.zeros(1, 32)
+    x[0, 0] = 1536.0  # the global scale is 1
+    # With scale 1, errors 0.3125, 0.375, 0.375; with 1.5, errors 0.6875, 0.125, 0.125: less in sum, more in squares.
+    x[0, 16:20] = torch.tensor([6.0, 3.6875, 2.375, 2.375])
+    values = {}
+    for name in ("nvfp4-46", "nvfp4-46-mae"):
+        values[name] = FORMATS[name].fake(x, "activation")[0, 16:20].tolist()
+    assert values == {"nvfp4-46": [6.0, 4.0, 2.0, 2.0], "nvfp4-46-mae": [6.0, 3.0, 2.25, 2.25]}
+
+
 def test_four_over_six_takes_four_only_when_strictly_better():
     x = torch.zeros(1, 48)
     x[0, 0] = 1536.0  # the global scale is 1
@@ -249,3 +282,4 @@ def test_four_over_six_takes_four_only_when_strictly_better():
     assert quantised.scale is not None
     assert quantised.scale.to(torch.float32).tolist() == [[256.0, 1.0, 1.5]]
     assert torch.equal(FORMATS["nvfp4-46"].fake(x, "activation"), x)
+    assert torch.equal(FORMATS["nvfp4-46-mae"].fake(x, "activation"), x)
