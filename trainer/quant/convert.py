@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import get_args
@@ -14,6 +15,9 @@ from trimtab.trainer.quant.experts import QuantExperts, has_fused_experts
 from trimtab.trainer.quant.formats import FORMATS, format_named
 from trimtab.trainer.quant.linear import Backward, QuantLayer, QuantLinear
 from trimtab.trainer.quant.recipe import Recipe
+
+_INDEX = re.compile(r"\b\d+(?=\.)")
+"""The number of a layer in a name: left out where all names are listed."""
 
 
 def convert(model: nn.Module, recipe: Recipe) -> list[str]:
@@ -161,7 +165,8 @@ def matching(names: Sequence[str], patterns: Sequence[str], *, field: str) -> li
         raise ValueError(f"{field}: {patterns!r} is one string; give a sequence of names or globs")
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
-            raise ValueError(f"{field}: {pattern!r} matches no linear layer; the layers are {', '.join(names)}")
+            kinds = dict.fromkeys(_INDEX.sub("*", name) for name in names)
+            raise ValueError(f"{field}: {pattern!r} matches no layer; the layers are {', '.join(kinds)}")
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
