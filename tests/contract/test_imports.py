@@ -51,7 +51,9 @@ def test_import_contracts_hold(root: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("module", ["trimtab", "trimtab.hooks", "trimtab.hooks.records", "trimtab.hooks.controls"])
+@pytest.mark.parametrize(
+    "module", ["trimtab", "trimtab.hooks", "trimtab.hooks.records", "trimtab.hooks.controls", "trimtab.hooks.contract"]
+)
 def test_the_hooks_bring_no_framework_along(module: str, tmp_path: Path) -> None:
     assert modules_after(f"import {module}", tmp_path) & FRAMEWORKS == set()
 
