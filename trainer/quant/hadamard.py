@@ -26,4 +26,4 @@ def hadamard_matrix(device: torch.device) -> Tensor:
 
 def rotate(x: Tensor) -> Tensor:
     """`x`, [..., n] float32, with each block of 16 transformed; n must be a multiple of 16."""
-    return (x.reshape(*x.shape[:-1], -1, ORDER) @ hadamard_matrix(x.device)).reshape(x.shape)
+    return (x.reshape(*x.shape[:-1], x.shape[-1] // ORDER, ORDER) @ hadamard_matrix(x.device)).reshape(x.shape)

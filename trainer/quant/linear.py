@@ -1,25 +1,22 @@
-"""A linear layer whose weight and activations pass through a number format, for training and for sampling.
+"""Layers whose weights and activations pass through a number format, for training and for sampling.
 
-Forward: y = Q(x) Q(W)^T + b with the matmul in float32, Q = quantise and dequantise. Two ways back, as in Transformer
-Engine's `backward_override` (rounding itself passes the gradient straight through in both):
-
-    dequantized       dx = dy Q(W),  dW = dy^T Q(x)       the chain rule through the operands that were multiplied
-    high_precision    dx = dy W,     dW = dy^T x          the gradient of the unquantised layer
+What they compute, forward and back, is in `matmul`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal, cast, get_args
+from typing import cast, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import override
 
-from trimtab.trainer.quant.format import NumberFormat
-
-Backward = Literal["dequantized", "high_precision"]
+from trimtab.trainer.quant import native
+from trimtab.trainer.quant.format import NumberFormat, Quantized
+from trimtab.trainer.quant.matmul import Backward as Backward
+from trimtab.trainer.quant.matmul import QuantisedMatmul, product
+from trimtab.trainer.quant.native import Execution
 
 
 class QuantLayer(nn.Module, ABC):
@@ -34,16 +31,53 @@ class QuantLayer(nn.Module, ABC):
 
     def __init__(self, in_features: int, fmt: NumberFormat, *, backward: Backward, kept: bool) -> None:
         super().__init__()
-        if backward not in get_args(Backward):
-            raise ValueError(f"backward: {backward!r} is none of {', '.join(get_args(Backward))}")
         self.in_features = in_features
         self.register_buffer("input_scale", None, persistent=False)
-        self.backward_mode: Backward = backward
+        self.backward_mode = backward
+        self.execution = "auto"
         self.kept = kept
         """The layer was kept out of the conversion: `set_format` leaves it in its format."""
         self.format = fmt
         self._frozen = False
-        self._cached: dict[int, tuple[tuple[object, ...], Tensor]] = {}
+        self._cached: dict[int, tuple[tuple[object, ...], Tensor | Quantized]] = {}
+
+    @property
+    def backward_mode(self) -> Backward:
+        """What the backward pass multiplies by, from the next forward pass on; see `matmul`."""
+        return self._backward_mode
+
+    @backward_mode.setter
+    def backward_mode(self, mode: Backward) -> None:
+        if mode not in get_args(Backward):
+            raise ValueError(f"backward: {mode!r} is none of {', '.join(get_args(Backward))}")
+        self._backward_mode: Backward = mode
+
+    @property
+    def execution(self) -> Execution:
+        """Whether the forward pass uses the machine's own low-precision matmul, from the next one on; see `native`.
+
+        Where it cannot, a forward pass that must raises ValueError with the reason.
+        """
+        return self._execution
+
+    @execution.setter
+    def execution(self, execution: Execution) -> None:
+        if execution not in get_args(Execution):
+            raise ValueError(f"execution: {execution!r} is none of {', '.join(get_args(Execution))}")
+        self._execution: Execution = execution
+
+    @property
+    def engine(self) -> str:
+        """Family of the format and how the forward pass computes in it: `fp8-native`, `nvfp4-emulated`. Float32, and
+        only that, is native everywhere.
+
+        Raises:
+            ValueError: `execution` is native, and that cannot be.
+        """
+        device = next(self.parameters()).device
+        runs = [native.runs(self.execution, self.format, device, shape) for shape in self.matrices().values()]
+        how = "native" if all(runs) or self.format.family == "fp32" else "emulated"
+        return f"{self.format.family}-{how}"
 
     @abstractmethod
     def matrices(self) -> dict[str, torch.Size]:
@@ -98,26 +132,26 @@ class QuantLayer(nn.Module, ABC):
         out_dtype = x.dtype
         scale = None if fmt.scale_free else scale
         weight_q = self._quantised_weight(weight, scale, slot)
-        x, weight = x.float(), weight.float()
+        x = x.float()
         bias = None if bias is None else bias.float()
         trains = x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
-        if torch.is_grad_enabled() and trains:
-            arguments = (x, weight, bias, weight_q, fmt, scale, self.backward_mode)
-            y: Tensor = _QuantisedMatmul.apply(*arguments)  # type: ignore[no-untyped-call]
+        if trains and torch.is_grad_enabled():
+            arguments = (x, weight.float(), bias, weight_q, fmt, scale, self._backward_mode)
+            y: Tensor = QuantisedMatmul.apply(*arguments)  # type: ignore[no-untyped-call]
         else:
-            x_q = fmt.fake(x if scale is None else x * scale, "activation")
-            y = F.linear(x_q, weight_q, bias)
+            y = product(x if scale is None else x * scale, weight_q, bias, fmt)
         return y.to(out_dtype)
 
-    def _quantised_weight(self, weight: Tensor, scale: Tensor | None, slot: int) -> Tensor:
-        """Q(W / scale), float32, without gradient."""
+    def _quantised_weight(self, weight: Tensor, scale: Tensor | None, slot: int) -> Tensor | Quantized:
+        """Q(W / scale), float32, or its codes where they are multiplied natively; without gradient."""
+        codes = native.runs(self._execution, self.format, weight.device, weight.shape)
         if not self._frozen:
-            return _quantise_weight(weight, self.format, scale)
-        key = (self.format.name, weight._version, weight.data_ptr())
+            return _quantise_weight(weight, self.format, scale, codes=codes)
+        key = (self.format.name, codes, weight._version, weight.data_ptr())
         cached = self._cached.get(slot)
         if cached is None or cached[0] != key:
             with torch.inference_mode(False):
-                cached = key, _quantise_weight(weight, self.format, scale)
+                cached = key, _quantise_weight(weight, self.format, scale, codes=codes)
             self._cached[slot] = cached
         return cached[1]
 
@@ -158,48 +192,7 @@ class QuantLinear(QuantLayer):
         )
 
 
-def _quantise_weight(weight: Tensor, fmt: NumberFormat, scale: Tensor | None) -> Tensor:
+def _quantise_weight(weight: Tensor, fmt: NumberFormat, scale: Tensor | None, *, codes: bool) -> Tensor | Quantized:
     weight = weight.detach().float()
-    return fmt.fake(weight if scale is None else weight / scale, "weight")
-
-
-class _QuantisedMatmul(torch.autograd.Function):
-    """y = Q(x s) Q(W / s)^T + b.
-
-    Undoing the rescale on both operands would multiply every product by s / s = 1: it is left out, exactly, since s
-    holds powers of two. The gradients are those with respect to x and W, so there it appears.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        weight_q: Tensor,
-        fmt: NumberFormat,
-        scale: Tensor | None,
-        backward: Backward,
-    ) -> Tensor:
-        x_q = fmt.fake(x if scale is None else x * scale, "activation")
-        if backward == "dequantized":
-            ctx.save_for_backward(x_q, weight_q, scale)
-        else:
-            ctx.save_for_backward(x, weight, None)
-        return F.linear(x_q, weight_q, bias)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (grad,) = grads
-        x, weight, scale = ctx.saved_tensors
-        grad_x = grad_weight = grad_bias = None
-        rows = grad.reshape(-1, grad.shape[-1])
-        if ctx.needs_input_grad[0]:
-            grad_x = grad @ weight
-            grad_x = grad_x if scale is None else grad_x.mul_(scale)
-        if ctx.needs_input_grad[1]:
-            grad_weight = rows.t() @ x.reshape(-1, x.shape[-1])
-            grad_weight = grad_weight if scale is None else grad_weight.div_(scale)
-        if ctx.needs_input_grad[2]:
-            grad_bias = rows.sum(0)
-        return grad_x, grad_weight, grad_bias, None, None, None, None
+    weight = weight if scale is None else weight / scale
+    return fmt.quantize(weight, "weight") if codes else fmt.fake(weight, "weight")
