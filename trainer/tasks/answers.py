@@ -11,7 +11,7 @@ _MARK = re.compile(r"answer\s*:", re.IGNORECASE)
 _MAGNITUDE = r"(?:\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
 _NUMBER = re.compile(
     # A minus belongs to the number unless it stands behind an operand, as in 10-3. No number starts within a word.
-    rf"(?P<sign>(?<![\w).])-)?(?<![\w.])\$?\s?(?P<minus>-)?(?P<top>{_MAGNITUDE})(?:\s*/\s*(?P<bottom>{_MAGNITUDE}))?"
+    rf"(?P<sign>(?<![\w).])-)?(?<![\w.])(?:\$(?P<minus>-)?)?(?P<top>{_MAGNITUDE})(?:\s*/\s*(?P<bottom>{_MAGNITUDE}))?"
 )
 MAX_DIGITS = 100
 """A longer number is none: a policy that repeats a digit must not cost time."""
