@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from trimtab.trainer.config import RunConfig
+from trimtab.trainer.models.huggingface import HuggingFaceLM
 from trimtab.trainer.quant import Recipe, convert
 from trimtab.trainer.sampler import TorchSampler
+from trimtab.trainer.tasks.characters import CharacterTokenizer
+from trimtab.trainer.tasks.reasoning_gym import ReasoningGym
 from trimtab.trainer.tasks.running_sum import END, PAD, RunningSum
 from trimtab.trainer.warm_start import build_model, warm_weights
 
@@ -89,3 +93,63 @@ def _sampler(config: RunConfig, number_format: str, weights: dict[str, torch.Ten
     sampler = TorchSampler(model, end=END, pad=PAD)
     sampler.sync(weights, 0, number_format)
     return sampler
+
+
+def test_rows_of_different_lengths_are_sampled_as_if_alone() -> None:
+    """The recorded log-probs of a left-padded batch are those of each row by itself, without cache or padding."""
+    sampler, task = _text_sampler()
+    prompts = task.prompts(6, torch.Generator().manual_seed(1)).repeated(2)
+    assert prompts.padding is not None
+    assert len(set(prompts.padding.tolist())) > 2
+    rollout = sampler.generate(prompts, 10, head=4, temperature=0.8, generator=torch.Generator().manual_seed(2))
+    assert rollout.prompts is prompts
+    mask = task.grade(prompts, rollout.responses).mask > 0
+    for row, skip in enumerate(prompts.padding.tolist()):
+        alone = sampler.model(rollout.tokens[row : row + 1, skip:-1], keep_last=10)
+        expected = torch.log_softmax(alone[0] / 0.8, -1)
+        recorded = expected.gather(1, rollout.responses[row, :, None])[:, 0]
+        torch.testing.assert_close(rollout.logprobs[row][mask[row]], recorded[mask[row]], rtol=0, atol=1e-5)
+        top = expected.topk(4).values
+        torch.testing.assert_close(rollout.head_logprobs[row][mask[row]], top[mask[row]], rtol=0, atol=1e-5)
+
+
+def test_the_caches_format_is_that_of_the_last_sync() -> None:
+    sampler, task = _text_sampler()
+    prompts = task.prompts(4, torch.Generator().manual_seed(1))
+    weights = sampler.model.state_dict()
+
+    def first_and_later() -> tuple[torch.Tensor, torch.Tensor]:
+        generator = torch.Generator().manual_seed(2)
+        logprobs = sampler.generate(prompts, 6, head=0, temperature=1.0, generator=generator).logprobs
+        return logprobs[:, 0], logprobs[:, 1:]
+
+    exact = first_and_later()
+    sampler.sync(weights, 1, "fp32", "fp8")
+    rounded = first_and_later()
+    assert not rounded[0].equal(exact[0])  # the prompt's own keys and values are read from the cache as well
+    assert not rounded[1].equal(exact[1])
+    sampler.sync(weights, 2, "fp32")
+    assert all(after.equal(before) for after, before in zip(first_and_later(), exact, strict=True))
+    sampler.sync(weights, 3, "fp32", "fp7")
+    with pytest.raises(ValueError, match="kv_format: 'fp7' is none of none, fp8"):
+        first_and_later()
+
+
+def _text_sampler() -> tuple[TorchSampler, ReasoningGym]:
+    tokenizer = CharacterTokenizer()
+    task = ReasoningGym("chain_sum", tokenizer, response_length=10, instruction="", config={"max_terms": 5})
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+    )
+    model = HuggingFaceLM(Qwen3ForCausalLM(config))
+    convert(model, Recipe(name="test", format="fp32"))
+    sampler = TorchSampler(model, end=task.end, pad=task.pad)
+    sampler.sync(model.state_dict(), 0, "fp32")
+    return sampler, task
