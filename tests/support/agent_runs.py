@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from trimtab.hooks.calibration import ClipCalibration
+from trimtab.hooks.calibration_sample import CalibrationSample
 from trimtab.hooks.controls import Capabilities, ClipBounds, Controls, ControlValue, Liveness
 from trimtab.hooks.records import Command, NonFinite, SignTotals, StepSummary
 from trimtab.hooks.sketch import MAX_LOG_RATIO, SignSketch, Sketch, bin_index
@@ -161,7 +162,7 @@ class Plant:
         """
         nominal, update, twin = ClipBounds.nominal(self.applied), summary.sketches["update"], self.twin
         bounds = summary.clip_bounds or nominal
-        self.calibration = self.calibration.observed(update, twin)
+        self.calibration = self.calibration.observed(CalibrationSample.of_sketches(update, twin))
         return update.negative.fraction_below(bounds.low) - twin.negative.fraction_below(nominal.low)
 
     def _summary(self, noisy: bool) -> StepSummary:

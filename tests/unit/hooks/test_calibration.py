@@ -9,12 +9,17 @@ import pytest
 from numpy.typing import NDArray
 
 from trimtab.hooks.calibration import MAX_DISPLACEMENT, MIN_TAIL_TOKENS, ClipCalibration
+from trimtab.hooks.calibration_sample import CalibrationSample
 from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.hooks.sketch import BINS, SUMS, SignSketch, Sketch, bin_index
 
 CONTROLS = Controls()
 LOW, HIGH = math.log1p(-0.2), math.log1p(0.2)
 TOKENS = 40_000
+
+
+def sampled(update: Sketch, shadow: Sketch) -> CalibrationSample:
+    return CalibrationSample.of_sketches(update, shadow)
 
 
 def sketched(negative: NDArray[np.float64], positive: NDArray[np.float64]) -> Sketch:
@@ -40,7 +45,7 @@ def ratios(request: pytest.FixtureRequest) -> tuple[NDArray[np.float64], ...]:
 def test_calibrated_bounds_clip_what_the_twin_clips(ratios: tuple[NDArray[np.float64], ...]) -> None:
     noisy_negative, noisy_positive, twin_negative, twin_positive = ratios
     calibration = ClipCalibration().observed(
-        sketched(noisy_negative, noisy_positive), sketched(twin_negative, twin_positive)
+        sampled(sketched(noisy_negative, noisy_positive), sketched(twin_negative, twin_positive))
     )
     bounds = calibration.bounds(CONTROLS)
     target_low, target_high = np.mean(twin_negative < LOW), np.mean(twin_positive > HIGH)
@@ -65,21 +70,21 @@ def test_comparing_quantiles_at_level_eps_and_shifting_the_ratio_misses_the_targ
 def test_nothing_is_displaced_where_both_ratios_agree(ratios: tuple[NDArray[np.float64], ...]) -> None:
     _, _, negative, positive = ratios
     same = sketched(negative, positive)
-    calibration = ClipCalibration().observed(same, same)
+    calibration = ClipCalibration().observed(sampled(same, same))
     assert calibration.bounds(CONTROLS) == ClipBounds(low=LOW, high=HIGH)
 
 
 def test_bounds_never_tighten() -> None:
     rng = np.random.default_rng(7)
     wide, narrow = rng.normal(0, 0.5, TOKENS), rng.normal(0, 0.05, TOKENS)
-    calibration = ClipCalibration().observed(sketched(narrow, narrow), sketched(wide, wide))
+    calibration = ClipCalibration().observed(sampled(sketched(narrow, narrow), sketched(wide, wide)))
     assert calibration.bounds(CONTROLS) == ClipBounds(low=LOW, high=HIGH)
 
 
 def test_displacement_is_capped() -> None:
     rng = np.random.default_rng(8)
     noisy, twin = rng.normal(0, 6.0, TOKENS), rng.normal(0, 0.1, TOKENS)
-    bounds = ClipCalibration().observed(sketched(noisy, noisy), sketched(twin, twin)).bounds(CONTROLS)
+    bounds = ClipCalibration().observed(sampled(sketched(noisy, noisy), sketched(twin, twin))).bounds(CONTROLS)
     assert bounds == ClipBounds(low=LOW - MAX_DISPLACEMENT, high=HIGH + MAX_DISPLACEMENT)
 
 
@@ -87,7 +92,7 @@ def test_too_few_tokens_of_a_sign_say_nothing() -> None:
     rng = np.random.default_rng(9)
     few, many = rng.normal(0, 3.0, 2 * MIN_TAIL_TOKENS - 1), rng.normal(0, 3.0, TOKENS)
     twin = rng.normal(0, 0.1, TOKENS)
-    calibration = ClipCalibration().observed(sketched(few, many), sketched(twin, twin))
+    calibration = ClipCalibration().observed(sampled(sketched(few, many), sketched(twin, twin)))
     assert calibration.bounds(CONTROLS).low == LOW
     assert calibration.bounds(CONTROLS).high > HIGH
 
@@ -96,10 +101,10 @@ def test_a_few_steps_of_few_tokens_agree_with_one_step_of_many() -> None:
     """The tail of one small step has no quantile; that of the steps together has."""
     rng = np.random.default_rng(11)
     noisy, twin = rng.normal(0, 0.5, TOKENS), rng.normal(0, 0.12, TOKENS)
-    whole = ClipCalibration().observed(sketched(noisy, noisy), sketched(twin, twin)).bounds(CONTROLS)
+    whole = ClipCalibration().observed(sampled(sketched(noisy, noisy), sketched(twin, twin))).bounds(CONTROLS)
     calibration = ClipCalibration()
     for some, its_twin in zip(np.split(noisy, 40), np.split(twin, 40), strict=True):
-        calibration = calibration.observed(sketched(some, some), sketched(its_twin, its_twin))
+        calibration = calibration.observed(sampled(sketched(some, some), sketched(its_twin, its_twin)))
     pieces = calibration.bounds(CONTROLS)
     assert pieces.low == pytest.approx(whole.low, abs=0.1)
     assert pieces.high == pytest.approx(whole.high, abs=0.1)
@@ -111,7 +116,7 @@ def test_older_steps_weigh_less() -> None:
     calibration = ClipCalibration()
     for scale in [0.8] * 5 + [0.1] * 400:
         noisy = rng.normal(0, scale, 4000)
-        calibration = calibration.observed(sketched(noisy, noisy), sketched(twin, twin))
+        calibration = calibration.observed(sampled(sketched(noisy, noisy), sketched(twin, twin)))
     assert calibration.bounds(CONTROLS).low == pytest.approx(LOW, abs=0.02)
 
 
@@ -120,4 +125,4 @@ def test_a_lower_width_of_one_never_clips() -> None:
     assert ClipBounds.nominal(controls).low == -math.inf
     rng = np.random.default_rng(10)
     values = sketched(rng.normal(0, 1, TOKENS), rng.normal(0, 1, TOKENS))
-    assert ClipCalibration().observed(values, values).bounds(controls).low == -math.inf
+    assert ClipCalibration().observed(sampled(values, values)).bounds(controls).low == -math.inf
