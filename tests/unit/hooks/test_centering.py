@@ -168,3 +168,5 @@ def test_total_variation_of_a_full_head_is_exact(policies: tuple[Tensor, Tensor]
 def test_heads_of_different_shape_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="train_head_logprobs: shape"):
         score_centering(torch.zeros(1, 2, 4), torch.zeros(1, 2, 5))
+    with pytest.raises(ValueError, match="old_head_logprobs: shape"):
+        score_centering(torch.zeros(1, 2, 5), torch.zeros(1, 2, 5), old_head_logprobs=torch.zeros(1, 2, 4))
