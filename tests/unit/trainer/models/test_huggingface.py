@@ -13,6 +13,8 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen3Config,
@@ -56,7 +58,13 @@ def qwen3_moe(seed: int = 0) -> PreTrainedModel:
     return model
 
 
-MODELS = pytest.mark.parametrize("build", [llama, qwen3, qwen3_moe], ids=lambda build: build.__name__)
+def mistral(seed: int = 0) -> PreTrainedModel:
+    """Its layers see, and its cache keeps, the last five tokens only."""
+    torch.manual_seed(seed)
+    return MistralForCausalLM(MistralConfig(**SIZES, sliding_window=5))
+
+
+MODELS = pytest.mark.parametrize("build", [llama, qwen3, qwen3_moe, mistral], ids=lambda build: build.__name__)
 
 
 @MODELS
@@ -192,6 +200,7 @@ def test_a_saved_folder_is_loaded_with_its_tokenizer(tmp_path: Path) -> None:
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere is no folder"):
         load_huggingface(tmp_path / "nowhere")
+    _tokenizer(VOCABULARY + 1).save_pretrained(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"has no config\.json"):
         load_huggingface(tmp_path)
     causal_lm = llama()
@@ -199,11 +208,11 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"has no weights \(\*\.safetensors"):
         load_huggingface(tmp_path)
     causal_lm.save_pretrained(tmp_path)
-    with pytest.raises(FileNotFoundError, match="has no tokenizer"):
-        load_huggingface(tmp_path)
-    _tokenizer(VOCABULARY + 1).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="a tokenizer of 49 ids and a model of 48"):
         load_huggingface(tmp_path)
+    causal_lm.save_pretrained(tmp_path / "mute")
+    with pytest.raises(FileNotFoundError, match="has no tokenizer"):
+        load_huggingface(tmp_path / "mute")
 
 
 def test_missing_weights_are_not_made_up(tmp_path: Path) -> None:
