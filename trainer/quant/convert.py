@@ -13,7 +13,9 @@ from torch import nn
 from trimtab.trainer.quant.anatomy import decoder_layers, places
 from trimtab.trainer.quant.experts import QuantExperts, has_fused_experts
 from trimtab.trainer.quant.formats import FORMATS, format_named
-from trimtab.trainer.quant.linear import Backward, QuantLayer, QuantLinear
+from trimtab.trainer.quant.linear import QuantLayer, QuantLinear
+from trimtab.trainer.quant.matmul import Backward
+from trimtab.trainer.quant.native import Execution
 from trimtab.trainer.quant.recipe import Recipe
 
 _INDEX = re.compile(r"\b\d+(?=\.)")
@@ -63,9 +65,7 @@ def set_format(model: nn.Module, format_name: str) -> None:
             format's blocks; the model is then unchanged.
     """
     fmt = format_named(format_name, field="format_name")
-    layers = {name: layer for name, layer in quant_layers(model) if not layer.kept}
-    if not layers:
-        raise ValueError("model: has no quantised layers; convert it first")
+    layers = _not_kept(model)
     for name, layer in layers.items():
         for parameter, shape in layer.matrices().items():
             fmt.check_shape(f"{name}.{parameter}", shape)
@@ -81,11 +81,41 @@ def set_backward(model: nn.Module, backward: Backward) -> None:
     """
     if backward not in get_args(Backward):
         raise ValueError(f"backward: {backward!r} is none of {', '.join(get_args(Backward))}")
-    layers = list(quant_layers(model))
+    layers = dict(quant_layers(model))
     if not layers:
         raise ValueError("model: has no quantised layers; convert it first")
-    for _, layer in layers:
+    for layer in layers.values():
         layer.backward_mode = backward
+
+
+def set_execution(model: nn.Module, execution: Execution) -> None:
+    """Change how every converted layer that was not kept multiplies: see `native`.
+
+    Kept layers go on choosing by themselves: the formats they are kept in have no kernel to insist on.
+
+    Raises:
+        ValueError: an unknown execution, or a model without converted layers; the model is then unchanged.
+    """
+    if execution not in get_args(Execution):
+        raise ValueError(f"execution: {execution!r} is none of {', '.join(get_args(Execution))}")
+    for layer in _not_kept(model).values():
+        layer.execution = execution
+
+
+def engine_of(model: nn.Module) -> str:
+    """What the converted layers that were not kept compute with, such as `fp8-native` or `nvfp4-emulated`; where they
+    differ, as layers do whose shapes no kernel takes, joined by `+`.
+
+    Raises:
+        ValueError: a model without converted layers, or a layer that must run natively and cannot.
+    """
+    engines = set()
+    for name, layer in _not_kept(model).items():
+        try:
+            engines.add(layer.engine)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    return "+".join(sorted(engines))
 
 
 def fitting_formats(model: nn.Module) -> tuple[str, ...]:
@@ -168,6 +198,13 @@ def matching(names: Sequence[str], patterns: Sequence[str], *, field: str) -> li
             kinds = dict.fromkeys(_INDEX.sub("*", name) for name in names)
             raise ValueError(f"{field}: {pattern!r} matches no layer; the layers are {', '.join(kinds)}")
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def _not_kept(model: nn.Module) -> dict[str, QuantLayer]:
+    layers = {name: layer for name, layer in quant_layers(model) if not layer.kept}
+    if not layers:
+        raise ValueError("model: has no quantised layers; convert it first")
+    return layers
 
 
 def _convertible(model: nn.Module) -> dict[str, nn.Module]:

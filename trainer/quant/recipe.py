@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from trimtab.trainer.quant.formats import format_named
-from trimtab.trainer.quant.linear import Backward
+from trimtab.trainer.quant.matmul import Backward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Recipe:
     format: str
     """Key in `FORMATS`, of every layer that is not kept."""
     backward: Backward = "dequantized"
-    """What the backward pass multiplies by; see `QuantLinear`."""
+    """What the backward pass multiplies by; see `matmul`."""
     keep: tuple[str, ...] = ()
     """Names or globs of layers to keep (`model.layers.0.*`), compared with the whole name; each must match one."""
     keep_format: str = "bf16"

@@ -21,10 +21,11 @@ RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
         Recipe(name="bf16", format="bf16"),
-        Recipe(name="fp8-tensor", format="fp8-tensor"),
-        Recipe(name="fp8-row", format="fp8-row"),
-        Recipe(name="fp8-block", format="fp8-block"),
+        Recipe(name="fp8-tensor", format="fp8-tensor", backward="quantized"),
+        Recipe(name="fp8-row", format="fp8-row", backward="quantized"),
+        Recipe(name="fp8-block", format="fp8-block", backward="quantized"),
         Recipe(name="mxfp8", format="mxfp8"),
+        Recipe(name="nvfp4-pretrain", format="nvfp4-pretrain", backward="quantized", keep_last=0.15),
         Recipe(name="nvfp4-rl", format="nvfp4-46", keep_attention=True, keep_shared_experts=True, keep_last=0.15),
     )
 }

@@ -13,11 +13,13 @@ from trimtab.trainer.quant import (
     QuantLinear,
     Recipe,
     convert,
+    engine_of,
     fitting_formats,
     freeze,
     outlier_scales,
     quantised_formats,
     set_backward,
+    set_execution,
     set_format,
     thaw,
 )
@@ -145,6 +147,20 @@ def test_the_backward_mode_reaches_every_layer_and_switches_live(model, backward
         model(TOKENS).sum().backward()
 
 
+def test_execution_reaches_the_layers_that_were_not_kept_and_the_engine_is_labelled(model):
+    convert(model, recipe("nvfp4"))
+    assert engine_of(model) == "nvfp4-emulated"
+    set_execution(model, "native")
+    assert model.head.execution == "auto"
+    with pytest.raises(ValueError, match=r"^blocks\.0\.up: execution: 'native' is refused: format nvfp4 has no native"):
+        engine_of(model)
+    set_format(model, "fp8-row")
+    assert engine_of(model) == "fp8-native"
+    assert torch.isfinite(model(TOKENS[:, :2])).all()
+    model.blocks[1].up.execution = "emulated"
+    assert engine_of(model) == "fp8-emulated+fp8-native"
+
+
 def test_subclasses_of_linear_are_left_to_the_module_that_reads_them():
     model = nn.Sequential(nn.MultiheadAttention(32, 4), nn.Linear(32, 32))
     assert convert(model, recipe("nvfp4")) == ["1"]
@@ -217,6 +233,8 @@ def test_errors_name_the_field_the_value_and_the_choice(model):
         set_format(model, "nvfp4")
     with pytest.raises(ValueError, match=r"no quantised layers; convert it first"):
         set_backward(model, "dequantized")
+    with pytest.raises(ValueError, match=r"no quantised layers; convert it first"):
+        engine_of(model)
     convert(model, recipe("nvfp4"))
     with pytest.raises(ValueError, match=r"converted already; use set_format and set_backward"):
         convert(model, recipe("nvfp4"))
@@ -224,6 +242,8 @@ def test_errors_name_the_field_the_value_and_the_choice(model):
         set_format(model, "fp4")
     with pytest.raises(ValueError, match=r"backward: 'none' is none of .*dequantized"):
         set_backward(model, "none")
+    with pytest.raises(ValueError, match=r"execution: 'none' is none of auto, native, emulated"):
+        set_execution(model, "none")
     with pytest.raises(ValueError, match=r"channels: 33 is not in \[1, 32\], the input channels of head"):
         outlier_scales(model, ["head"], channels=33, scale=2.0, seed=0)
     with pytest.raises(ValueError, match=r"layers: 'qkv' matches no layer"):

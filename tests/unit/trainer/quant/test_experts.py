@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import get_args
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 from transformers.models.qwen2_moe.modeling_qwen2_moe import Qwen2MoeExperts
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeExperts
 
-from trimtab.trainer.quant import FORMATS, QuantExperts
+from trimtab.trainer.quant import FORMATS, Backward, QuantExperts
 
 EXPERTS, HIDDEN, INNER, TOKENS, TOP = 5, 64, 32, 24, 2
 SIZES = {"hidden_size": HIDDEN, "moe_intermediate_size": INNER, "num_experts": EXPERTS, "num_experts_per_tok": TOP}
@@ -81,7 +82,7 @@ class LoopExperts(nn.Module):
 
 
 @pytest.mark.parametrize("experts_class", [Qwen3MoeExperts, Qwen2MoeExperts])
-@pytest.mark.parametrize("backward", ["dequantized", "high_precision"])
+@pytest.mark.parametrize("backward", get_args(Backward))
 @pytest.mark.parametrize("seed", [0, 1])
 def test_in_fp32_output_and_gradients_are_those_of_the_original_to_the_bit(experts_class, backward, seed):
     original = fused(experts_class, seed)
