@@ -55,3 +55,27 @@ def step(
         spread = f"{cost.ratio_p10:.2f} to {cost.ratio_p90:.2f}"
         table.add_row(cost.format, f"{cost.milliseconds:.0f}", f"{cost.ratio:.2f}", spread)
     Console().print(table)
+
+
+@bench.command()
+def linear(
+    rounds: Annotated[int, typer.Option(min=10, help="Forward passes of each format and width.")] = 30,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Cost of a fake-quantised linear layer in each number format, beside the plain one in the same run."""
+    from trimtab.api.bench.linear import TOKENS, WIDTHS, bench_linear
+
+    with Progress(console=Console(stderr=True), disable=as_json, transient=True) as progress:
+        task = progress.add_task("every format at each width", total=len(WIDTHS))
+        costs = bench_linear(rounds, lambda: progress.advance(task))
+    if as_json:
+        layers = [dataclasses.asdict(cost) for cost in costs]
+        print(json.dumps({"tokens": TOKENS, "threads": 1, "rounds": rounds, "layers": layers}))
+        return
+    title = f"{TOKENS} tokens, one thread"
+    table = Table("width", "format", "kernels", "ms", "against float32", "p10 to p90", box=None, title=title)
+    for cost in costs:
+        spread = f"{cost.ratio_p10:.2f} to {cost.ratio_p90:.2f}"
+        figures = (f"{cost.milliseconds:.3f}", f"{cost.ratio:.2f}", spread)
+        table.add_row(str(cost.width), cost.format, cost.kernels, *figures)
+    Console().print(table)
