@@ -176,6 +176,9 @@ class Controls:
         Score centering integrates a weight over the vocabulary at one prefix, so the weight has to be a function of the
         token alone: a sequence's ratio is not.
         """
+        if self.clip_mode == "calibrated" and self.objective == "gspo":
+            reason = "clip_mode: calibrated bounds are for tokens' ratios, and gspo clips a sequence's"
+            return ("clip_mode", "objective"), reason
         if self.centering and self.objective == "gspo":
             return ("centering", "objective"), "centering: needs a weight for each token, and gspo has one a sequence"
         if self.centering and self.importance != "none" and self.importance_level != "token":

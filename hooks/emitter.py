@@ -14,7 +14,7 @@ import atexit
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 from trimtab.hooks.accumulate import Accumulator, Drained
@@ -126,6 +126,14 @@ class Emitter:
         self._accepted = Accepted(generation=generation, overrides=dict(overrides))
         self._read_switches()
         self._put_in_effect(base)
+
+    def refuse(self, name: str, reason: str) -> None:
+        """Drop the override of control `name`, which cannot be carried out after all, and report why."""
+        with self._guard.swallowing("refuse"):
+            left = {other: value for other, value in self._accepted.overrides.items() if other != name}
+            refusals = (*self._accepted.refusals, f"{name}: {reason}")
+            self._accepted = replace(self._accepted, overrides=left, refusals=refusals)
+            self._put_in_effect(self._base)
 
     def begin_attempt(self, attempt: int) -> None:
         """Go on as a new attempt, since the steps that follow have numbers that were there before (a restore).

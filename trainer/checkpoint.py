@@ -1,72 +1,106 @@
-"""Checkpoints that a run continues from bit for bit (on a CPU, with one thread)."""
+"""Checkpoints that a run continues from bit for bit (on a CPU, with one thread), or goes back to.
+
+One file a checkpoint, `ATTEMPT-STEP.pt`: a restore begins a new attempt, so that step numbers come again.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from trimtab.hooks.calibration import ClipCalibration, Displacement, RecentTokens
+from trimtab.hooks.calibration import restored_calibration
 from trimtab.trainer.grpo import GRPOTrainer
 
-VERSION = 2
+VERSION = 3
 FREE_TO_CHANGE = ("steps", "checkpoint", "evaluation")
 """Fields of the configuration that no step depends on."""
+_FILE = re.compile(r"(\d+)-(\d+)\.pt")
 
 
 class CheckpointError(ValueError):
     """A checkpoint that this run cannot continue from; the message says which and why."""
 
 
-def save_checkpoint(trainer: GRPOTrainer, path: Path) -> None:
-    """Write everything that the next step depends on; atomic, so a killed run never leaves half a file."""
-    state = {
-        "version": VERSION,
-        "job": trainer.emitter.job,
-        "config": trainer.config.model_dump_json(),
-        "step": trainer.step_index,
-        "attempt": trainer.emitter.attempt,
-        "overrides": dict(trainer.emitter.overrides),
-        "generation": trainer.emitter.generation,
-        "model": trainer.model.state_dict(),
-        "optimizer": trainer.optimizer.state_dict(),
-        "history": list(trainer.history),
-        "calibration": dataclasses.asdict(trainer.calibration),
-        "data_rng": trainer.data.get_state(),
-        "sampling_rng": trainer.sampling.get_state(),
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    torch.save(state, partial)
-    partial.replace(path)
+class Checkpoints:
+    """A run's checkpoints, in one folder.
 
-
-def read_checkpoint(path: Path) -> dict[str, Any]:
-    """A checkpoint's content.
-
-    Raises:
-        CheckpointError: there is none, the file cannot be read, or another version wrote it.
+    Args:
+        folder: made when the first checkpoint is saved.
+        keep: how many stay; older ones are removed.
     """
-    if not path.exists():
-        raise CheckpointError(f"{path}: there is no checkpoint to go on from; start the run without --resume")
-    try:
-        state: dict[str, Any] = torch.load(path, weights_only=True)
-    except Exception as error:
-        raise CheckpointError(f"{path}: cannot be read as a checkpoint ({error})") from error
-    if state.get("version") != VERSION:
-        raise CheckpointError(f"{path}: version {state.get('version')}, but this trainer reads version {VERSION}")
-    return state
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder = folder
+        self.keep = keep
+
+    def names(self) -> tuple[str, ...]:
+        """Those on disk as `ATTEMPT:STEP`, oldest first."""
+        found = (_FILE.fullmatch(path.name) for path in self.folder.glob("*.pt"))
+        pairs = sorted((int(match[1]), int(match[2])) for match in found if match)
+        return tuple(f"{attempt}:{step}" for attempt, step in pairs)
+
+    def path(self, name: str) -> Path:
+        """File of the checkpoint `ATTEMPT:STEP`."""
+        return self.folder / f"{name.replace(':', '-')}.pt"
+
+    def save(self, trainer: GRPOTrainer) -> None:
+        """Write everything that the next step depends on; atomic, so a killed run never leaves half a file."""
+        path = self.path(f"{trainer.emitter.attempt}:{trainer.step_index}")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}.partial")
+        torch.save(_state(trainer), partial)
+        partial.replace(path)
+        for name in self.names()[: -self.keep]:
+            self.path(name).unlink()
+
+    def read(self, name: str) -> dict[str, Any]:
+        """A checkpoint's content.
+
+        Raises:
+            CheckpointError: there is none, the file cannot be read, or another version wrote it.
+        """
+        path = self.path(name)
+        if not path.exists():
+            raise CheckpointError(f"{path}: there is no such checkpoint; there are {', '.join(self.names()) or 'none'}")
+        try:
+            state: dict[str, Any] = torch.load(path, weights_only=True)
+        except Exception as error:
+            raise CheckpointError(f"{path}: cannot be read as a checkpoint ({error})") from error
+        if state.get("version") != VERSION:
+            raise CheckpointError(f"{path}: version {state.get('version')}, but this trainer reads version {VERSION}")
+        return state
+
+    def newest(self) -> dict[str, Any]:
+        """Content of the newest checkpoint.
+
+        Raises:
+            CheckpointError: as for `read`.
+        """
+        names = self.names()
+        if not names:
+            raise CheckpointError(
+                f"{self.folder}: there is no checkpoint to go on from; start the run without --resume"
+            )
+        return self.read(names[-1])
+
+    def clear(self) -> None:
+        """Remove them all."""
+        for name in self.names():
+            self.path(name).unlink()
 
 
-def restore(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
-    """Put `trainer` where the checkpoint was taken; its next step is the one that would have followed.
+def check_same_run(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
+    """Refuse a checkpoint that is not of this run.
 
     Raises:
-        CheckpointError: another job wrote the checkpoint, or this one with another configuration, in which the fields
-            of `FREE_TO_CHANGE` do not count; the message names what differs.
+        CheckpointError: another job wrote the checkpoint, or another model, or this job with another configuration, in
+            which the fields of `FREE_TO_CHANGE` do not count; the message names what differs.
     """
     if state["job"] != trainer.emitter.job:
         raise CheckpointError(
@@ -81,14 +115,35 @@ def restore(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
     if differing:
         told = "; ".join(f"{name} was {getattr(written, name)}" for name in differing)
         raise CheckpointError(f"checkpoint: written with another configuration ({told}); resume with the same one")
+    _check_same_model(trainer.model.state_dict(), state["model"])
+
+
+def restore(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
+    """Put `trainer` where the checkpoint was taken, weights and random numbers and all; its controls stay.
+
+    Raises:
+        CheckpointError: as for `check_same_run`.
+    """
+    check_same_run(trainer, state)
     trainer.step_index = state["step"]
     trainer.model.load_state_dict(state["model"])
     trainer.optimizer.load_state_dict(state["optimizer"])
     trainer.history.clear()
     trainer.history.extend(state["history"])
-    trainer.calibration = _calibration(state["calibration"])
+    trainer.calibration = restored_calibration(state["calibration"])
     trainer.data.set_state(state["data_rng"])
     trainer.sampling.set_state(state["sampling_rng"])
+    torch.set_rng_state(state["rounding_rng"])
+
+
+def resume_run(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
+    """Restore, and take up the controls of then: the next step is the one that would have followed.
+
+    Raises:
+        CheckpointError: as for `restore`.
+    """
+    restore(trainer, state)
+    trainer.restored = state["restored"]
     trainer.emitter.resume(
         base=trainer.config.controls_at(trainer.step_index),
         overrides=state["overrides"],
@@ -96,11 +151,30 @@ def restore(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
     )
 
 
-def _calibration(saved: dict[str, dict[str, dict[str, Any]]]) -> ClipCalibration:
-    """The inverse of `dataclasses.asdict`."""
-    return ClipCalibration(
-        **{
-            sign: Displacement(**{ratio: RecentTokens(**tokens) for ratio, tokens in displacement.items()})
-            for sign, displacement in saved.items()
-        }
-    )
+def _state(trainer: GRPOTrainer) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "job": trainer.emitter.job,
+        "config": trainer.config.model_dump_json(),
+        "step": trainer.step_index,
+        "attempt": trainer.emitter.attempt,
+        "overrides": dict(trainer.emitter.overrides),
+        "generation": trainer.emitter.generation,
+        "restored": trainer.restored,
+        "model": trainer.model.state_dict(),
+        "optimizer": trainer.optimizer.state_dict(),
+        "history": list(trainer.history),
+        "calibration": dataclasses.asdict(trainer.calibration),
+        "data_rng": trainer.data.get_state(),
+        "sampling_rng": trainer.sampling.get_state(),
+        "rounding_rng": torch.get_rng_state(),
+    }
+
+
+def _check_same_model(mine: dict[str, Tensor], written: dict[str, Tensor]) -> None:
+    for name in sorted({*mine, *written}):
+        sizes = [list(weights[name].shape) if name in weights else None for weights in (written, mine)]
+        if sizes[0] != sizes[1]:
+            raise CheckpointError(
+                f"checkpoint: of another model: {name} is {sizes[0] or 'absent'} there and {sizes[1] or 'absent'} here"
+            )

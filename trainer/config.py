@@ -1,139 +1,43 @@
 """The typed configuration of a run: TOML, then command-line overrides, checked before step 0.
 
-Unknown keys and values out of range are refused with the field named. What may change while the run goes is in
-`Controls`; this is the rest, and the controls' values at the start.
+What may change while the run goes is in `Controls`; the rest is in `trimtab.trainer.sections`. A run may name an
+algorithm and a precision recipe: each stands for controls, which the file's own `[controls]` go over.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from trimtab.hooks.controls import ControlError, Controls
+from trimtab.trainer.algorithms import ALGORITHMS
+from trimtab.trainer.quant import RECIPES
+from trimtab.trainer.sections import (
+    KINDS,
+    CheckpointConfig,
+    DecoderConfig,
+    EvalConfig,
+    ModelConfig,
+    OutlierConfig,
+    RolloutConfig,
+    RunningSumConfig,
+    ScheduledChange,
+    Section,
+    ShadowConfig,
+    TaskConfig,
+    UpdateConfig,
+    WarmStartConfig,
+)
+
+T = TypeVar("T")
 
 
 class ConfigError(ValueError):
     """A configuration that cannot run; the message names every field, its value and what is allowed."""
-
-
-class Section(BaseModel):
-    """A table of the TOML file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-
-class TaskConfig(Section):
-    """The verifiable task."""
-
-    digits: int = Field(default=8, ge=1, le=64)
-    """Digits to add up."""
-
-
-class ModelConfig(Section):
-    """Sizes of the embedded model."""
-
-    width: int = Field(default=64, ge=8)
-    layers: int = Field(default=2, ge=1)
-    heads: int = Field(default=4, ge=1)
-    hidden: int = Field(default=256, ge=8)
-    keep: tuple[str, ...] = ("head",)
-    """Linear layers, by name or glob, that compute in BF16 whatever the format; embeddings and norms always do."""
-
-    @model_validator(mode="after")
-    def _heads_divide_width(self) -> Self:
-        if self.width % self.heads:
-            raise ValueError(f"width: {self.width} is not divisible by heads = {self.heads}")
-        return self
-
-
-class WarmStartConfig(Section):
-    """Supervised start on chains with random slips, so that the policy knows the method and is often wrong."""
-
-    steps: int = Field(default=1200, ge=0)
-    batch: int = Field(default=128, ge=1)
-    lr: float = Field(default=3e-3, gt=0)
-    error_rate: float = Field(default=0.08, ge=0, le=1)
-    seed: int = Field(default=0, ge=0)
-
-
-class OutlierConfig(Section):
-    """Activation outliers as in real LLMs, function-preserving: some channels are scaled up before the activation
-    quantiser and their weight columns down before the weight quantiser, both undone after. Without a quantiser nothing
-    changes."""
-
-    channels: int = Field(default=0, ge=0)
-    """Channels scaled in front of each of the layers; 0 scales none."""
-    scale: float = Field(default=16.0, gt=0)
-    """A power of two, so that scaling itself never rounds."""
-    seed: int = Field(default=0, ge=0)
-    layers: tuple[str, ...] = ("*.qkv", "*.up")
-    """Linear layers, by name or glob, whose input channels are scaled."""
-
-    @model_validator(mode="after")
-    def _power_of_two(self) -> Self:
-        if self.scale.hex().split("p")[0] != "0x1.0000000000000":
-            raise ValueError(f"scale: {self.scale} is not a power of two")
-        return self
-
-
-class RolloutConfig(Section):
-    """How responses are sampled."""
-
-    prompts: int = Field(default=24, ge=1)
-    """Prompts a step."""
-    group_size: int = Field(default=8, ge=2)
-    """Responses a prompt: the group that the advantage is relative to."""
-    lag: int = Field(default=0, ge=0)
-    """Bounded staleness: the sampler's weights are this many steps old."""
-    head: int = Field(default=8, ge=0, le=128)
-    """Top log-probs recorded for each token; 0 records none, and score centering is refused."""
-    temperature: float = Field(default=1.0, gt=0)
-
-
-class UpdateConfig(Section):
-    """GRPO's update."""
-
-    lr: float = Field(default=5e-4, gt=0)
-    minibatches: int = Field(default=2, ge=1)
-    """Optimizer updates a pass over the rollouts."""
-    passes: int = Field(default=1, ge=1)
-    """Passes over the rollouts."""
-    gradient_clip: float = Field(default=1.0, gt=0)
-    """Largest gradient norm."""
-    backward: Literal["dequantized", "high_precision"] = "dequantized"
-    """What the backward pass multiplies by: the operands that the forward pass saw, or the unquantised ones."""
-
-
-class ShadowConfig(Section):
-    """The BF16 twin of the ratio."""
-
-    every: int = Field(default=1, ge=0)
-    """Steps between twins; 0 computes none, and calibrated clipping is refused."""
-
-
-class EvalConfig(Section):
-    """Evaluation of the trained policy at the end."""
-
-    prompts: int = Field(default=384, ge=0)
-    seed: int = Field(default=77, ge=0)
-
-
-class CheckpointConfig(Section):
-    """Checkpoints that a run restarts from."""
-
-    every: int = Field(default=10, ge=0)
-    """Steps between checkpoints; 0 writes none but the last."""
-
-
-class ScheduledChange(Section):
-    """A change that the run itself makes to its controls at the start of a step."""
-
-    step: int = Field(ge=0)
-    controls: dict[str, bool | float | str]
 
 
 class RunConfig(Section):
@@ -145,8 +49,12 @@ class RunConfig(Section):
 
     seed: int = Field(default=0, ge=0)
     steps: int = Field(default=110, ge=1)
-    task: TaskConfig = TaskConfig()
-    model: ModelConfig = ModelConfig()
+    algorithm: str | None = None
+    """Preset of the objective's controls; see `trimtab.trainer.algorithms`."""
+    recipe: str | None = None
+    """Preset of the precision: what is quantised, how, and how the gradients go back; see `trimtab.trainer.quant`."""
+    task: TaskConfig = RunningSumConfig()
+    model: ModelConfig = DecoderConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
     outliers: OutlierConfig = OutlierConfig()
     rollout: RolloutConfig = RolloutConfig()
@@ -156,6 +64,22 @@ class RunConfig(Section):
     checkpoint: CheckpointConfig = CheckpointConfig()
     controls: Controls = Controls(ratio_reference="sampler")
     schedule: tuple[ScheduledChange, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _presets(cls, data: Any) -> Any:
+        """Write what the presets stand for into the controls, under what is said there."""
+        if not isinstance(data, dict) or isinstance(data.get("controls"), Controls):
+            return data
+        controls: dict[str, Any] = {"ratio_reference": "sampler"}
+        if (algorithm := data.get("algorithm")) is not None:
+            controls |= _named("algorithm", algorithm, ALGORITHMS)
+        if (recipe := data.get("recipe")) is not None:
+            chosen = _named("recipe", recipe, RECIPES)
+            controls |= dict.fromkeys(("sampler_format", "train_format"), chosen.format)
+            controls["backward"] = chosen.backward
+        given = data.get("controls", {})
+        return {**data, "controls": {**controls, **given} if isinstance(given, dict) else given}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -168,7 +92,12 @@ class RunConfig(Section):
             raise ValueError(
                 f"update.minibatches: {self.update.minibatches} is more than rollout.prompts = {self.rollout.prompts}"
             )
-        if self.outliers.channels > self.model.width:
+        if isinstance(self.model, DecoderConfig) and not isinstance(self.task, RunningSumConfig):
+            raise ValueError(
+                f"task.kind: {self.task.kind!r} is asked in text, and the embedded decoder has the tokens of its own "
+                "task only; set model.kind to huggingface or smollm2"
+            )
+        if isinstance(self.model, DecoderConfig) and self.outliers.channels > self.model.width:
             raise ValueError(
                 f"outliers.channels: {self.outliers.channels} is more than model.width = {self.model.width}"
             )
@@ -214,13 +143,19 @@ def validated(data: dict[str, Any]) -> RunConfig:
     except ValidationError as error:
         lines = []
         for problem in error.errors():
-            field = ".".join(str(part) for part in problem["loc"])
+            field = ".".join(str(part) for part in problem["loc"] if part not in KINDS)
             message = problem["msg"].removeprefix("Value error, ")
             given = f" (given {problem['input']!r})" if field else ""
             lines.append(f"{field}: {message}{given}" if field else message)
         raise ConfigError("\n".join(lines)) from error
     except ControlError as error:
         raise ConfigError(f"controls: {error}") from error
+
+
+def _named(field: str, name: Any, presets: Mapping[str, T]) -> T:
+    if name not in presets:
+        raise ValueError(f"{field}: {name!r} is none of {', '.join(presets)}")
+    return presets[name]
 
 
 def _parse(text: str) -> Any:

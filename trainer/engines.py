@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import asdict, replace
+from typing import Any
 
 from torch import nn
 
+from trimtab.hooks.contract import contract_differences, report
 from trimtab.hooks.controls import CONTROL_NAMES, Capabilities, Liveness
 from trimtab.trainer.config import ConfigError, RunConfig
-from trimtab.trainer.quant import FORMATS, Recipe, convert, fitting_formats, outlier_scales
+from trimtab.trainer.quant import (
+    FORMATS,
+    Recipe,
+    convert,
+    engine_of,
+    fitting_formats,
+    manifest,
+    outlier_scales,
+    recipe_named,
+    set_execution,
+    set_format,
+)
 
 TWIN_FORMAT = "bf16"
 
@@ -21,10 +35,10 @@ def check_fits(config: RunConfig, model: nn.Module) -> None:
             nothing, a control that this configuration leaves without what it needs. The message names the field.
     """
     try:
-        can = capabilities(config, model)
+        engine = converted(model, config, TWIN_FORMAT)
     except ValueError as error:  # told with the name of a parameter, which is the last part of the field's
-        section = "model" if str(error).startswith("keep:") else "outliers"
-        raise ConfigError(f"{section}.{error}") from error
+        raise ConfigError(f"{_section(str(error))}{error}") from error
+    can = _capabilities(config, engine)
     for step in sorted({0, *(change.step for change in config.schedule)}):
         controls = config.controls_at(step)
         for name in ("sampler_format", "train_format"):
@@ -32,20 +46,31 @@ def check_fits(config: RunConfig, model: nn.Module) -> None:
             if value not in FORMATS:
                 raise ConfigError(f"controls.{name}: {value!r} is none of {', '.join(FORMATS)} (at step {step})")
             try:
-                converted(model, config, value)
+                set_format(engine, value)
+                engine_of(engine)
             except ValueError as error:
                 raise ConfigError(f"controls.{name}: {value!r}: {error} (at step {step})") from error
         for name in CONTROL_NAMES:
             refusal = can.refusal(name, getattr(controls, name))
             if refusal is not None:
                 raise ConfigError(f"controls.{refusal} (at step {step})")
+        conflict = controls.conflict()
+        if conflict is not None:
+            raise ConfigError(f"controls.{conflict[1]} (at step {step})")
 
 
 def converted(model: nn.Module, config: RunConfig, number_format: str) -> nn.Module:
-    """A copy of `model` that computes in `number_format`, with the configured outliers."""
+    """A copy of `model` that computes in `number_format` what the run's recipe quantises, with the configured outliers.
+
+    Raises:
+        ValueError: the recipe or the outliers do not fit the model.
+    """
     engine = copy.deepcopy(model)
-    recipe = Recipe(name=number_format, format=number_format, backward=config.update.backward, keep=config.model.keep)
-    convert(engine, recipe)
+    recipe = Recipe(name="own", format=number_format) if config.recipe is None else recipe_named(config.recipe)
+    keep = (*recipe.keep, *config.model.keep)
+    convert(engine, replace(recipe, format=number_format, backward=config.controls.backward, keep=keep))
+    if number_format != TWIN_FORMAT:
+        set_execution(engine, config.model.execution)
     outliers = config.outliers
     if outliers.channels:
         outlier_scales(engine, outliers.layers, channels=outliers.channels, scale=outliers.scale, seed=outliers.seed)
@@ -54,9 +79,26 @@ def converted(model: nn.Module, config: RunConfig, number_format: str) -> nn.Mod
 
 def capabilities(config: RunConfig, model: nn.Module) -> Capabilities:
     """What this trainer can do with `model` while it runs, as it is configured."""
+    return _capabilities(config, converted(model, config, TWIN_FORMAT))
+
+
+def contract_of(trainer: nn.Module, sampler: nn.Module) -> dict[str, Any]:
+    """What two converted models compute each weight in, and every weight in which they differ."""
+    ours, theirs = manifest(trainer), manifest(sampler)
+    differences = contract_differences(ours, theirs)
+    return {
+        "report": report(differences),
+        "differences": [asdict(difference) for difference in differences],
+        "trainer": {name: asdict(contract) for name, contract in ours.items()},
+        "sampler": {name: asdict(contract) for name, contract in theirs.items()},
+    }
+
+
+def _capabilities(config: RunConfig, engine: nn.Module) -> Capabilities:
     liveness = dict.fromkeys(CONTROL_NAMES, Liveness.LIVE)
-    liveness["sampler_format"] = Liveness.NEXT_ROLLOUT
-    formats = fitting_formats(converted(model, config, TWIN_FORMAT))
+    for name in ("sampler_format", "kv_format", "dynamic_sampling"):
+        liveness[name] = Liveness.NEXT_ROLLOUT
+    formats = fitting_formats(engine)
     return Capabilities(
         controls=liveness,
         rollout_logprobs=True,
@@ -65,3 +107,10 @@ def capabilities(config: RunConfig, model: nn.Module) -> Capabilities:
         sampler_formats=formats,
         train_formats=formats,
     )
+
+
+def _section(problem: str) -> str:
+    """Where in the configuration the field is that a problem starts with."""
+    field = problem.partition(":")[0]
+    sections = {"keep": "model.", "execution": "model.", "layers": "outliers.", "channels": "outliers."}
+    return sections.get(field, "")

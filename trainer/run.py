@@ -1,7 +1,7 @@
 """One run from its configuration to its result: warm start, attach, train, evaluate, with its files beside it.
 
-In the run's folder: `config.json`, `steps.jsonl` (one `StepRecord` a line, written as it happens), `checkpoint.pt`,
-`result.json`.
+In the run's folder: `config.json`, `contract.json` (what trainer and sampler compute each weight in, and where they
+differ), `steps.jsonl` (one `StepRecord` a line, written as it happens), `checkpoints/`, `result.json`.
 """
 
 from __future__ import annotations
@@ -10,24 +10,26 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import torch
 
 import trimtab
 from trimtab.hooks.emitter import Emitter
-from trimtab.trainer.checkpoint import read_checkpoint, restore, save_checkpoint
+from trimtab.hooks.wire import encode
+from trimtab.trainer.build import build
+from trimtab.trainer.checkpoint import CheckpointError, Checkpoints, restore, resume_run
 from trimtab.trainer.config import RunConfig
-from trimtab.trainer.engines import TWIN_FORMAT, capabilities, check_fits
+from trimtab.trainer.engines import TWIN_FORMAT, capabilities, contract_of
 from trimtab.trainer.grpo import GRPOTrainer, StepRecord
-from trimtab.trainer.tasks.running_sum import RunningSum
-from trimtab.trainer.warm_start import Progress, build_model, warm_weights
+from trimtab.trainer.warm_start import Progress
 
-CHECKPOINT = "checkpoint.pt"
+CHECKPOINTS = "checkpoints"
 STEPS = "steps.jsonl"
 RESULT = "result.json"
+CONTRACT = "contract.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,7 @@ def execute(
         job: its name there.
         out: its folder; made if it is missing.
         attempt: number of this start of the job, above every earlier one's; by default the time in seconds.
-        resume: go on from the folder's checkpoint, as a new attempt.
+        resume: go on from the folder's newest checkpoint, as a new attempt.
         on_warm_start: called during the warm start, if it is not cached.
         on_step: called after every step.
 
@@ -70,49 +72,72 @@ def execute(
         CheckpointError: `resume`, and there is no checkpoint that this configuration can go on from.
     """
     torch.set_num_threads(1)  # runs are compared and repeated: one thread makes them bit-reproducible
-    state = read_checkpoint(out / CHECKPOINT) if resume else None
+    torch.manual_seed(config.seed)  # what rounds at random draws from torch's own generator
+    checkpoints = Checkpoints(out / CHECKPOINTS, config.checkpoint.keep)
+    state = checkpoints.newest() if resume else None
     out.mkdir(parents=True, exist_ok=True)
     (out / "config.json").write_text(config.model_dump_json(indent=2))
     attempt = int(time.time()) if attempt is None else attempt
     if state is not None:
         attempt = max(attempt, state["attempt"] + 1)
     else:  # what an earlier run left here is not this one's
-        for name in (CHECKPOINT, RESULT):
-            (out / name).unlink(missing_ok=True)
-    model = build_model(config)
-    check_fits(config, model)  # here as well as in the trainer, so that nobody waits for a warm start in vain
-    model.load_state_dict(warm_weights(config, on_warm_start))
-    with trimtab.attach(
-        url, job=job, attempt=attempt, controls=config.controls_at(0), capabilities=capabilities(config, model)
-    ) as emitter:
-        trainer = GRPOTrainer(config, emitter, model, RunningSum(digits=config.task.digits))
+        checkpoints.clear()
+        (out / RESULT).unlink(missing_ok=True)
+    model, task = build(config, on_warm_start)
+    can = replace(capabilities(config, model), checkpoints=checkpoints.names())
+    with trimtab.attach(url, job=job, attempt=attempt, controls=config.controls_at(0), capabilities=can) as emitter:
+        trainer = GRPOTrainer(config, emitter, model, task)
+        (out / CONTRACT).write_text(json.dumps(contract_of(trainer.model, trainer.sampler.model), indent=2))
         if state is not None:
-            restore(trainer, state)
-        with _step_log(out / STEPS, trainer.step_index) as log:
-            _train(trainer, out, log, on_step)
+            resume_run(trainer, state)
+        with _step_log(out / STEPS, state) as log:
+            _train(trainer, checkpoints, log, on_step)
         result = _result(trainer, emitter)
     (out / RESULT).write_text(json.dumps(dataclasses.asdict(result)))
     return result
 
 
-def _step_log(path: Path, step: int) -> TextIO:
-    """The step log, open behind the last step before `step`: what came after it is about to be done again."""
-    kept = path.read_text().splitlines(keepends=True)[:step] if step else []
+def _step_log(path: Path, state: dict[str, Any] | None) -> TextIO:
+    """The step log, open behind the step that the checkpoint was taken after: what came then is about to be done
+    again."""
+    kept: list[str] = []
+    if state is not None:
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        at = [(row["attempt"], row["step"]) for row in map(json.loads, lines)]
+        before = (state["attempt"], state["step"] - 1)
+        kept = lines[: at.index(before) + 1] if before in at else lines[: state["step"]]
     log = path.open("w")
     log.writelines(kept)
     return log
 
 
-def _train(trainer: GRPOTrainer, out: Path, log: TextIO, on_step: Callable[[StepRecord], None] | None) -> None:
+def _train(
+    trainer: GRPOTrainer, checkpoints: Checkpoints, log: TextIO, on_step: Callable[[StepRecord], None] | None
+) -> None:
     every = trainer.config.checkpoint.every
     for record in trainer.run():
-        log.write(json.dumps(dataclasses.asdict(record)) + "\n")
+        log.write(encode(record).decode() + "\n")
         log.flush()
         if every and (record.step + 1) % every == 0:
-            save_checkpoint(trainer, out / CHECKPOINT)
+            checkpoints.save(trainer)
+        _go_back(trainer, checkpoints)
         if on_step is not None:
             on_step(record)
-    save_checkpoint(trainer, out / CHECKPOINT)
+    checkpoints.save(trainer)
+
+
+def _go_back(trainer: GRPOTrainer, checkpoints: Checkpoints) -> None:
+    """Carry out a restore that is asked for and was not yet; it is a level, so being told twice changes nothing."""
+    emitter, wanted = trainer.emitter, trainer.emitter.controls.restore
+    emitter.capabilities = replace(emitter.capabilities, checkpoints=checkpoints.names())
+    if wanted and wanted != trainer.restored:
+        try:
+            restore(trainer, checkpoints.read(wanted))
+        except CheckpointError as error:
+            emitter.refuse("restore", str(error))
+        else:
+            emitter.begin_attempt(emitter.attempt + 1)
+    trainer.restored = wanted
 
 
 def _result(trainer: GRPOTrainer, emitter: Emitter) -> RunResult:
@@ -132,7 +157,8 @@ def evaluate(trainer: GRPOTrainer, number_format: str) -> float | None:
         return None
     generator = torch.Generator().manual_seed(settings.seed)
     prompts = trainer.task.prompts(settings.prompts, generator)
-    trainer.sampler.sync(trainer.model.state_dict(), trainer.step_index, number_format)
+    kv_format = trainer.emitter.controls.kv_format if number_format != TWIN_FORMAT else "none"
+    trainer.sampler.sync(trainer.model.state_dict(), trainer.step_index, number_format, kv_format)
     rollout = trainer.sampler.generate(
         prompts,
         trainer.task.response_length,

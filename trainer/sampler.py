@@ -7,8 +7,9 @@ from, and the top-k log-probs of that distribution, normalised over the whole vo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,8 @@ class Rollout:
     """[B, T] tokens; padding after the end."""
     logprobs: Tensor
     """[B, T] log-prob of each token under the sampler."""
+    entropy: Tensor
+    """[B, T] entropy of the distribution that each token was sampled from, nats."""
     head_ids: Tensor
     """[B, T, k] ids of the sampler's most probable tokens."""
     head_logprobs: Tensor
@@ -41,6 +44,24 @@ class Rollout:
     def tokens(self) -> Tensor:
         """[B, prompt_length + T] prompt and response."""
         return torch.cat([self.prompts.tokens, self.responses], 1)
+
+    def rows(self, index: Tensor) -> Rollout:
+        """The sequences at `index`, a [n] tensor of row numbers."""
+        return replace(
+            self, prompts=self.prompts.rows(index), **{name: getattr(self, name)[index] for name in _TENSORS}
+        )
+
+    @classmethod
+    def concatenated(cls, rollouts: Sequence[Rollout], pad: int) -> Rollout:
+        """All sequences of rollouts of one version, prompts padded to one length with `pad`."""
+        tensors: dict[str, Any] = {
+            name: torch.cat([getattr(rollout, name) for rollout in rollouts]) for name in _TENSORS
+        }
+        prompts = Prompts.concatenated([rollout.prompts for rollout in rollouts], pad)
+        return replace(rollouts[0], prompts=prompts, **tensors)
+
+
+_TENSORS = ("responses", "logprobs", "entropy", "head_ids", "head_logprobs")
 
 
 class TorchSampler:
@@ -81,16 +102,18 @@ class TorchSampler:
         logits = model(prompts.tokens, cache=cache, keep_last=1, padding=prompts.padding)
         head = min(head, logits.shape[-1])
         responses = torch.full((batch, length), self.pad)
-        logprobs = torch.zeros(batch, length)
+        logprobs, entropy = torch.zeros(batch, length), torch.zeros(batch, length)
         head_ids = torch.arange(head).repeat(batch, length, 1)
         head_logprobs = torch.zeros(batch, length, head)
         done = torch.zeros(batch, dtype=torch.bool)
         for position in range(length):
             log_p = torch.log_softmax(logits[:, -1].float() / temperature, -1)
-            token = torch.multinomial(log_p.exp(), 1, generator=generator)[:, 0]
+            p = log_p.exp()
+            token = torch.multinomial(p, 1, generator=generator)[:, 0]
             token = torch.where(done, self.pad, token)
             responses[:, position] = token
             logprobs[:, position] = log_p.gather(1, token[:, None])[:, 0]
+            entropy[:, position] = torch.special.entr(p).sum(-1)
             top = log_p.topk(head, -1)
             head_ids[:, position], head_logprobs[:, position] = top.indices, top.values
             done |= token == self.end
@@ -101,6 +124,7 @@ class TorchSampler:
             prompts=prompts,
             responses=responses,
             logprobs=logprobs,
+            entropy=entropy,
             head_ids=head_ids,
             head_logprobs=head_logprobs,
             version=self.version,

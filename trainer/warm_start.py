@@ -14,6 +14,7 @@ from torch import Tensor
 from trimtab.hooks.compiled import cache_dir
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.models.decoder import DecoderLM, ModelShape
+from trimtab.trainer.sections import DecoderConfig, RunningSumConfig
 from trimtab.trainer.tasks.running_sum import VOCABULARY, RunningSum
 
 RECIPE = 2
@@ -25,30 +26,37 @@ Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
 
 
-def build_model(config: RunConfig) -> DecoderLM:
-    """The configured model with its initial weights, unquantised."""
-    task = RunningSum(digits=config.task.digits)
+def build_decoder(config: RunConfig) -> DecoderLM:
+    """The configured embedded model with its initial weights, unquantised."""
+    model = config.model
+    assert isinstance(model, DecoderConfig)
     shape = ModelShape(
         vocabulary=VOCABULARY,
-        max_length=task.sequence_length,
-        width=config.model.width,
-        layers=config.model.layers,
-        heads=config.model.heads,
-        hidden=config.model.hidden,
+        max_length=_task(config).sequence_length,
+        width=model.width,
+        layers=model.layers,
+        heads=model.heads,
+        hidden=model.hidden,
     )
-    return DecoderLM(shape, seed=config.warm_start.seed)
+    return DecoderLM(shape, seed=config.warm_start.seed, gradient_checkpointing=model.gradient_checkpointing)
+
+
+def _task(config: RunConfig) -> RunningSum:
+    assert isinstance(config.task, RunningSumConfig)  # the configuration allows the embedded model no other
+    return RunningSum(digits=config.task.digits)
 
 
 def warm_model(config: RunConfig, progress: Progress | None = None) -> DecoderLM:
     """The configured model after its warm start."""
-    model = build_model(config)
+    model = build_decoder(config)
     model.load_state_dict(warm_weights(config, progress))
     return model
 
 
 def warm_weights(config: RunConfig, progress: Progress | None = None) -> dict[str, Tensor]:
     """Weights after the warm start, from the cache if it was ever run with this model, task and recipe."""
-    settings = "|".join(part.model_dump_json() for part in (config.task, config.model, config.warm_start))
+    sizes = config.model.model_dump_json(include={"width", "layers", "heads", "hidden"})
+    settings = "|".join((config.task.model_dump_json(), sizes, config.warm_start.model_dump_json()))
     key = hashlib.sha256(f"{RECIPE}|{settings}".encode()).hexdigest()[:16]
     path = cache_dir() / f"warm-start-{key}.pt"
     if path.exists():
@@ -73,8 +81,8 @@ def _train(config: RunConfig, progress: Progress | None) -> dict[str, Tensor]:
 
 def _imitate(config: RunConfig, progress: Progress | None) -> dict[str, Tensor]:
     settings = config.warm_start
-    task = RunningSum(digits=config.task.digits)
-    model = build_model(config)
+    task = _task(config)
+    model = build_decoder(config)
     generator = torch.Generator().manual_seed(settings.seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=WEIGHT_DECAY)
     for step in range(settings.steps):

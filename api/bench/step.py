@@ -10,13 +10,12 @@ import torch
 
 from trimtab.hooks.emitter import Emitter
 from trimtab.hooks.transport.memory import MemoryTransport
+from trimtab.trainer.build import build
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.engines import capabilities
 from trimtab.trainer.grpo import GRPOTrainer
 from trimtab.trainer.quant import kernels
 from trimtab.trainer.scenarios import SCENARIOS
-from trimtab.trainer.tasks.running_sum import RunningSum
-from trimtab.trainer.warm_start import warm_model
 
 REFERENCE = "bf16"
 FORMATS = ("fp8-tensor", "fp8-row", "fp8-block-32", "mxfp8", "nvfp4", "nvfp4-46")
@@ -58,11 +57,11 @@ def bench_step(steps: int, on_step: Callable[[], None] = lambda: None) -> tuple[
 
 def _trainer(base: RunConfig, number_format: str) -> GRPOTrainer:
     config = base.model_copy(update={"controls": base.controls.overlaid({"sampler_format": number_format})})
-    model = warm_model(config)
+    model, task = build(config)
     emitter = Emitter(
         MemoryTransport(), job="bench", attempt=0, controls=config.controls, capabilities=capabilities(config, model)
     )
-    return GRPOTrainer(config, emitter, model, RunningSum(digits=config.task.digits))
+    return GRPOTrainer(config, emitter, model, task)
 
 
 def _cost(name: str, taken: list[float], reference: list[float]) -> StepCost:

@@ -17,6 +17,7 @@ except ImportError as error:  # pragma: no cover
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
 WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin")
+LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
 class FormattedCache(DynamicCache):
@@ -122,15 +123,9 @@ def load_huggingface(
         ValueError: no causal language model, or one that cannot be told its tokenizer's ids.
     """
     folder = Path(path).expanduser()
-    _check_folder(folder)
-    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True, **options)
-    model, loading = loaded
-    absent = sorted(loading["missing_keys"])
-    if absent:
-        raise ValueError(f"model: {folder} has no weights for {', '.join(absent[:5])}{' ...' if absent[5:] else ''}")
-    tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-    adapted = HuggingFaceLM(model, gradient_checkpointing=gradient_checkpointing)
+    _check_folder(folder, {"a tokenizer": TOKENIZER_FILES})
+    adapted = load_model(folder, dtype=dtype, gradient_checkpointing=gradient_checkpointing)
+    tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
     if len(tokenizer) > adapted.vocabulary:
         raise ValueError(
             f"model: {folder} has a tokenizer of {len(tokenizer)} ids and a model of {adapted.vocabulary}; they do not "
@@ -139,13 +134,30 @@ def load_huggingface(
     return adapted, tokenizer
 
 
-def _check_folder(folder: Path) -> None:
+def load_model(
+    path: str | Path, *, dtype: torch.dtype = torch.float32, gradient_checkpointing: bool = False
+) -> HuggingFaceLM:
+    """The causal language model alone.
+
+    Raises:
+        FileNotFoundError, ValueError: as for `load_huggingface`.
+    """
+    folder = Path(path).expanduser()
+    _check_folder(folder, {"config.json": ("config.json",), "weights": WEIGHT_FILES})
+    loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True, **LOCAL)
+    model, loading = loaded
+    absent = sorted(loading["missing_keys"])
+    if absent:
+        raise ValueError(f"model: {folder} has no weights for {', '.join(absent[:5])}{' ...' if absent[5:] else ''}")
+    return HuggingFaceLM(model, gradient_checkpointing=gradient_checkpointing)
+
+
+def _check_folder(folder: Path, wanted: dict[str, tuple[str, ...]]) -> None:
     if not folder.is_dir():
         raise FileNotFoundError(
             f"model: {folder} is no folder; give one that holds config.json, weights and a tokenizer (models are not "
             "downloaded)"
         )
-    wanted = {"config.json": ("config.json",), "weights": WEIGHT_FILES, "a tokenizer": TOKENIZER_FILES}
     for what, patterns in wanted.items():
         if not any(any(folder.glob(pattern)) for pattern in patterns):
             raise FileNotFoundError(f"model: {folder} has no {what.removeprefix('a ')} ({', '.join(patterns)})")

@@ -8,8 +8,9 @@ fall to chance, below it they stay at half of the reward. The draw below starts 
 from __future__ import annotations
 
 from trimtab.hooks.controls import Controls
-from trimtab.trainer.config import OutlierConfig, RolloutConfig, RunConfig
+from trimtab.trainer.config import RunConfig
 from trimtab.trainer.scenarios.scenario import Scenario, ScenarioRun
+from trimtab.trainer.sections import OutlierConfig, RolloutConfig
 
 _REFERENCE = RunConfig(
     steps=110,

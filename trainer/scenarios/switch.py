@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from trimtab.trainer.config import OutlierConfig, RolloutConfig, RunConfig, ScheduledChange
+from trimtab.trainer.config import RunConfig
 from trimtab.trainer.scenarios.scenario import Scenario, ScenarioRun
+from trimtab.trainer.sections import OutlierConfig, RolloutConfig, ScheduledChange
 
 SWITCH_STEP = 12
 

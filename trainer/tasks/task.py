@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,20 @@ class Prompts:
         problems = tuple(self.problems[row] for row in index.tolist())
         return Prompts(tokens=self.tokens[index], padding=padding, problems=problems)
 
+    @classmethod
+    def concatenated(cls, batches: Sequence[Prompts], pad: int) -> Prompts:
+        """All rows of `batches`, in order, padded to one length with `pad`."""
+        longest = max(batch.tokens.shape[1] for batch in batches)
+        tokens, padding = [], []
+        for batch in batches:
+            missing = longest - batch.tokens.shape[1]
+            own = torch.zeros(len(batch.tokens), dtype=torch.long) if batch.padding is None else batch.padding
+            tokens.append(functional.pad(batch.tokens, (missing, 0), value=pad))
+            padding.append(own + missing)
+        joined = torch.cat(padding)
+        problems = tuple(problem for batch in batches for problem in batch.problems)
+        return cls(tokens=torch.cat(tokens), padding=joined if bool(joined.any()) else None, problems=problems)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graded:
@@ -61,6 +76,21 @@ class Graded:
     alphabet."""
     entropy_bursts: Tensor | None
     """[B] share of tokens of outlying entropy; None if `grade` was given no entropies."""
+
+    def rows(self, index: Tensor) -> Graded:
+        """The responses at `index`, a [n] tensor of row numbers."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        chosen: dict[str, Any] = {name: None if value is None else value[index] for name, value in values.items()}
+        return Graded(**chosen)
+
+    @classmethod
+    def concatenated(cls, batches: Sequence[Graded]) -> Graded:
+        """All responses of `batches`, in order; all were given entropies, or none."""
+        columns = {field.name: [getattr(batch, field.name) for batch in batches] for field in fields(cls)}
+        values: dict[str, Any] = {
+            name: None if column[0] is None else torch.cat(column) for name, column in columns.items()
+        }
+        return cls(**values)
 
 
 class Task(Protocol):

@@ -172,6 +172,7 @@ def test_a_side_of_the_bounds_may_be_open(low: float, high: float) -> None:
         (Controls(centering=True), None),
         (Controls(objective="gspo"), None),
         (Controls(centering=True, objective="gspo"), ("centering", "objective")),
+        (Controls(clip_mode="calibrated", objective="gspo"), ("clip_mode", "objective")),
         (Controls(centering=True, importance_level="sequence"), None),
         (
             Controls(centering=True, importance="tis", importance_level="geometric"),

@@ -20,7 +20,13 @@ from trimtab.trainer.config import ConfigError, RunConfig, load_config
         (["controls.clip_low=-0.2"], r"clip_low: -0\.2 is not a number in \[0, 1\]"),
         (["model.width=60", "model.heads=8"], r"model: width: 60 is not divisible by heads = 8"),
         (["update.minibatches=30"], r"update\.minibatches: 30 is more than rollout\.prompts = 24"),
-        (["update.backward=quantised"], r"update\.backward: .*'dequantized'"),
+        (["controls.backward=quantised"], r"controls\.backward: .*'dequantized' \(given 'quantised'\)"),
+        (["recipe=nvfp5"], r"recipe: 'nvfp5' is none of bf16, fp8-tensor, .*nvfp4-rl"),
+        (["algorithm=grpo2"], r"algorithm: 'grpo2' is none of grpo, dapo"),
+        (["rollout.top_p=0.9"], r"rollout: top_p: 0\.9 renormalises .* Sample with top_p = 1"),
+        (["model.kind=huggingface"], r"path: None, with kind = 'huggingface': give the model's folder"),
+        (["model.kind=smollm2", "model.path=x"], r"path: x, with kind = 'smollm2': .*leave it out"),
+        (["task.kind=questions", "task.path=x.jsonl"], r"task\.kind: 'questions' is asked in text.*set model\.kind"),
         (["outliers.channels=65"], r"outliers\.channels: 65 is more than model\.width = 64"),
         (["outliers.scale=10.0"], r"outliers: scale: 10\.0 is not a power of two"),
         (["warm_start.error_rate=1.5"], r"warm_start\.error_rate: .*less than or equal to 1"),
@@ -88,3 +94,16 @@ def test_the_outlier_configuration_is_the_demos_cliff() -> None:
 
     cliff = next(run.config for run in SCENARIOS["cliff"].runs if run.name == "agent")
     assert load_config(Path(__file__).parents[3] / "configs/nvfp4-outliers.toml") == cliff
+
+
+def test_an_algorithm_and_a_recipe_stand_for_controls_that_the_file_goes_over() -> None:
+    config = load_config(None, ["algorithm=dapo", "recipe=nvfp4-rl", "controls.clip_high=0.3"])
+    controls = config.controls
+    assert (controls.clip_low, controls.clip_high, controls.aggregation) == (0.2, 0.3, "token_mean")
+    assert (controls.dynamic_sampling, controls.overlong_penalty) == (True, 1.0)
+    assert (controls.train_format, controls.sampler_format, controls.backward) == ("nvfp4-46",) * 2 + ("dequantized",)
+    assert controls.ratio_reference == "sampler"
+
+
+def test_one_control_in_the_file_leaves_the_others_at_the_runs_defaults() -> None:
+    assert load_config(None, ["controls.clip_low=0.3"]).controls.ratio_reference == "sampler"

@@ -20,7 +20,7 @@ from trimtab.trainer.engines import capabilities
 from trimtab.trainer.grpo import GRPOTrainer
 from trimtab.trainer.quant import quantised_formats
 from trimtab.trainer.tasks.running_sum import RunningSum
-from trimtab.trainer.warm_start import build_model, warm_model
+from trimtab.trainer.warm_start import build_decoder, warm_model
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def test_the_twin_is_computed_every_so_many_steps(tiny: RunConfig) -> None:
     assert ["shadow" in summary.sketches for summary in summaries(config)] == [True, False, False] * 2
     none = changed(tiny, shadow={"every": 0})
     assert not any("shadow" in summary.sketches for summary in summaries(none))
-    assert not capabilities(none, build_model(none)).shadow
+    assert not capabilities(none, build_decoder(none)).shadow
 
 
 def test_a_quantised_trainer_moves_the_twin_away_from_the_ratio(tiny: RunConfig) -> None:
@@ -150,7 +150,7 @@ def test_calibrated_bounds_widen_only_when_asked_for(tiny: RunConfig) -> None:
 
 
 def test_capabilities_say_what_the_configuration_allows(tiny: RunConfig) -> None:
-    model = build_model(tiny)
+    model = build_decoder(tiny)
     can = capabilities(changed(tiny, rollout={"head": 0}), model)
     assert can.refusal("centering", True) is not None
     assert can.controls["sampler_format"] is Liveness.NEXT_ROLLOUT
@@ -162,7 +162,7 @@ def test_capabilities_say_what_the_configuration_allows(tiny: RunConfig) -> None
 def test_a_dead_agent_changes_nothing(tiny: RunConfig) -> None:
     with training(tiny) as (trainer, _):
         expected = [record.loss for record in trainer.run()]
-    can = capabilities(tiny, build_model(tiny))
+    can = capabilities(tiny, build_decoder(tiny))
     with trimtab.attach(
         "http://127.0.0.1:9", job="t", attempt=0, controls=tiny.controls, capabilities=can, spool=None
     ) as emitter:
@@ -170,10 +170,13 @@ def test_a_dead_agent_changes_nothing(tiny: RunConfig) -> None:
         assert [record.loss for record in alone.run()] == expected
 
 
-def test_zero_variance_groups_are_counted(tiny: RunConfig) -> None:
-    with training(tiny) as (trainer, _):
-        rewards = torch.tensor([1.0, 1, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0])
-        assert trainer._zero_variance_fraction(rewards) == pytest.approx(2 / 3)
+def test_uniform_groups_are_counted(tiny: RunConfig) -> None:
+    with training(tiny) as (trainer, transport):
+        trainer.step()
+    (summary,) = transport.sent
+    rewards = trainer.task.grade  # the fraction is of the sampled groups, each of group_size rows
+    assert callable(rewards)
+    assert summary.scalars["zero_variance_fraction"] in [count / tiny.rollout.prompts for count in range(7)]
 
 
 class CountingModel(nn.Module):

@@ -10,16 +10,23 @@ from typing import Any
 import pytest
 import torch
 
+from trimtab.agent.state import OperatorAction, OperatorVerb
+from trimtab.api.service import Service
 from trimtab.storage.store import Store
-from trimtab.trainer.checkpoint import CheckpointError, read_checkpoint
-from trimtab.trainer.config import CheckpointConfig, ConfigError, RunConfig, validated
+from trimtab.trainer.checkpoint import CheckpointError, Checkpoints
+from trimtab.trainer.config import ConfigError, RunConfig, validated
 from trimtab.trainer.grpo import StepRecord
-from trimtab.trainer.run import CHECKPOINT, RESULT, STEPS, execute
+from trimtab.trainer.run import CHECKPOINTS, CONTRACT, RESULT, STEPS, execute
+from trimtab.trainer.sections import CheckpointConfig
 
 
 def steps(folder: Path) -> list[dict[str, object]]:
     rows = [json.loads(line) for line in (folder / STEPS).read_text().splitlines()]
     return [{key: value for key, value in row.items() if key not in ("seconds", "attempt")} for row in rows]
+
+
+def newest(folder: Path) -> dict[str, Any]:
+    return Checkpoints(folder / CHECKPOINTS, keep=5).newest()
 
 
 def test_a_run_leaves_its_files(tiny: RunConfig, tmp_path: Path) -> None:
@@ -42,7 +49,7 @@ def test_a_resumed_run_is_bit_identical(tiny: RunConfig, tmp_path: Path) -> None
     execute(tiny.model_copy(update={"steps": 4}), url="memory:", job="t", out=parts, attempt=0)
     execute(tiny, url="memory:", job="t", out=parts, attempt=0, resume=True)
     assert steps(parts) == steps(through)
-    last, expected = read_checkpoint(parts / CHECKPOINT), read_checkpoint(through / CHECKPOINT)
+    last, expected = newest(parts), newest(through)
     assert last["attempt"] == 1
     for name, value in expected["model"].items():
         assert torch.equal(last["model"][name], value), name
@@ -50,10 +57,12 @@ def test_a_resumed_run_is_bit_identical(tiny: RunConfig, tmp_path: Path) -> None
 
 def test_steps_that_are_done_again_are_not_logged_twice(tiny: RunConfig, tmp_path: Path) -> None:
     execute(tiny.model_copy(update={"steps": 3}), url="memory:", job="t", out=tmp_path)
-    early = (tmp_path / CHECKPOINT).read_bytes()
     execute(tiny, url="memory:", job="t", out=tmp_path, resume=True)
     expected = steps(tmp_path)
-    (tmp_path / CHECKPOINT).write_bytes(early)
+    (early, *later) = sorted((tmp_path / CHECKPOINTS).glob("*.pt"), key=lambda path: path.stat().st_mtime_ns)
+    for path in later:
+        path.unlink()
+    assert early.name.endswith("-3.pt")
     execute(tiny, url="memory:", job="t", out=tmp_path, resume=True)
     assert steps(tmp_path) == expected
 
@@ -65,7 +74,7 @@ def test_running_and_resuming_again_are_new_attempts_to_the_agent(tiny: RunConfi
     for folder, resume in (("a", False), ("b", False), ("b", True), ("b", True)):
         out = tmp_path / folder
         execute(config.model_copy(update={"steps": 2 + len(attempts)}), url=url, job="t", out=out, resume=resume)
-        attempts.append(read_checkpoint(out / CHECKPOINT)["attempt"])
+        attempts.append(newest(out)["attempt"])
         time.sleep(1.1)  # attempts are numbered by the clock, in seconds
     assert attempts == sorted(set(attempts))
     store = Store(tmp_path / "agent.db")
@@ -100,9 +109,9 @@ def test_what_the_model_cannot_do_is_refused_before_anything_runs(
 
 def test_a_resumed_run_keeps_the_overrides_of_its_agent(tiny: RunConfig, tmp_path: Path) -> None:
     execute(tiny.model_copy(update={"steps": 2}), url="memory:", job="t", out=tmp_path)
-    state = read_checkpoint(tmp_path / CHECKPOINT)
+    state = newest(tmp_path)
     state |= {"overrides": {"centering": True, "ratio_reference": "recomputed"}, "generation": 5}
-    torch.save(state, tmp_path / CHECKPOINT)
+    torch.save(state, Checkpoints(tmp_path / CHECKPOINTS, keep=5).path(f"{state['attempt']}:{state['step']}"))
     execute(tiny.model_copy(update={"steps": 3}), url="memory:", job="t", out=tmp_path, resume=True)
     last = json.loads((tmp_path / STEPS).read_text().splitlines()[-1])
     assert last["generation"] == 5
@@ -141,14 +150,91 @@ def test_a_stopped_run_goes_on_from_its_own_checkpoint_and_not_an_earlier_runs(t
     with pytest.raises(KeyboardInterrupt):
         execute(config, url="memory:", job="t", out=tmp_path, on_step=stop)
     assert not (tmp_path / RESULT).exists()
-    assert read_checkpoint(tmp_path / CHECKPOINT)["step"] == 4
+    assert newest(tmp_path)["step"] == 4
     execute(config, url="memory:", job="t", out=tmp_path, resume=True)
     assert steps(tmp_path) == expected
 
 
-@pytest.mark.parametrize("content", [None, b"", b"not a checkpoint"])
-def test_a_checkpoint_that_cannot_be_read_is_named(tiny: RunConfig, tmp_path: Path, content: bytes | None) -> None:
+@pytest.mark.parametrize(
+    ("content", "told"), [(None, "no checkpoint to go on from"), (b"", r"0-3\.pt: cannot be read")]
+)
+def test_a_checkpoint_that_cannot_be_read_is_named(
+    tiny: RunConfig, tmp_path: Path, content: bytes | None, told: str
+) -> None:
     if content is not None:
-        (tmp_path / CHECKPOINT).write_bytes(content)
-    with pytest.raises(CheckpointError, match=CHECKPOINT):
+        (tmp_path / CHECKPOINTS).mkdir()
+        (tmp_path / CHECKPOINTS / "0-3.pt").write_bytes(content)
+    with pytest.raises(CheckpointError, match=told):
         execute(tiny, url="memory:", job="t", out=tmp_path, resume=True)
+
+
+def test_a_checkpoint_of_another_model_is_refused_before_a_step(tiny: RunConfig, tmp_path: Path) -> None:
+    execute(tiny.model_copy(update={"steps": 1}), url="memory:", job="t", out=tmp_path)
+    checkpoints = Checkpoints(tmp_path / CHECKPOINTS, keep=5)
+    state = checkpoints.newest()
+    state["model"] = {name: value for name, value in state["model"].items() if name != "head.weight"}
+    torch.save(state, checkpoints.path(checkpoints.names()[-1]))
+    with pytest.raises(CheckpointError, match=r"of another model: head\.weight is absent there and \[16, 32\] here"):
+        execute(tiny, url="memory:", job="t", out=tmp_path, resume=True)
+
+
+def test_only_the_newest_checkpoints_stay(tiny: RunConfig, tmp_path: Path) -> None:
+    config = tiny.model_copy(update={"checkpoint": CheckpointConfig(every=1, keep=2)})
+    execute(config, url="memory:", job="t", out=tmp_path, attempt=4)
+    assert Checkpoints(tmp_path / CHECKPOINTS, keep=2).names() == ("4:5", "4:6")
+
+
+def test_ten_steps_and_ten_more_are_twenty(tiny: RunConfig, tmp_path: Path) -> None:
+    """With everything that draws numbers: prompts, tokens, NVFP4's stochastic rounding, bfloat16 weights."""
+    data = tiny.model_dump() | {"steps": 20, "recipe": None}
+    data["model"] = {**data["model"], "weights": "bfloat16", "gradient_checkpointing": True}
+    data["controls"] |= {"train_format": "nvfp4-pretrain", "backward": "quantized", "dynamic_sampling": True}
+    config = validated(data)
+    through, parts = tmp_path / "through", tmp_path / "parts"
+    execute(config, url="memory:", job="t", out=through, attempt=0)
+    execute(config.model_copy(update={"steps": 10}), url="memory:", job="t", out=parts, attempt=0)
+    execute(config, url="memory:", job="t", out=parts, attempt=0, resume=True)
+    assert steps(parts) == steps(through)
+    last, expected = newest(parts), newest(through)
+    for name, value in expected["model"].items():
+        assert torch.equal(last["model"][name], value), name
+
+
+def test_the_contract_names_what_trainer_and_sampler_compute_otherwise(tiny: RunConfig, tmp_path: Path) -> None:
+    execute(tiny.model_copy(update={"steps": 1}), url="memory:", job="t", out=tmp_path)
+    contract = json.loads((tmp_path / CONTRACT).read_text())
+    differing = {difference["tensor"] for difference in contract["differences"]}
+    assert differing == {f"blocks.0.{name}.weight" for name in ("attention.qkv", "attention.out", "up", "down")}
+    assert contract["trainer"]["head.weight"] == contract["sampler"]["head.weight"]
+    assert contract["report"].startswith("4 tensors are BF16 in the trainer but NVFP4 in the sampler")
+
+
+def test_a_restore_lands_on_its_checkpoint_with_the_remedy_on_and_only_once(tiny: RunConfig, tmp_path: Path) -> None:
+    """The command is a level: it comes again and again, in the new attempt too."""
+    config = tiny.model_copy(update={"steps": 8, "checkpoint": CheckpointConfig(every=2)})
+    wanted = OperatorAction(
+        job="t",
+        verb=OperatorVerb.PATCH_CONTROLS,
+        issuer="me",
+        reason="it fell",
+        overrides={"restore": "7:2", "centering": True, "ratio_reference": "recomputed"},
+    )
+    service = Service.open(tmp_path / "agent.db")
+
+    def ask(record: StepRecord) -> None:
+        if (record.attempt, record.step) == (7, 4):
+            service.operate(wanted)
+
+    execute(config, url=f"local:{tmp_path / 'agent.db'}", job="t", out=tmp_path, attempt=7, on_step=ask)
+    service.store.close()
+    rows = [json.loads(line) for line in (tmp_path / STEPS).read_text().splitlines()]
+    assert [(row["attempt"], row["step"]) for row in rows] == [(7, step) for step in range(6)] + [
+        (8, step) for step in range(2, 8)
+    ]
+    after = rows[6]
+    assert after["controls"]["centering"] is True
+    assert after["generation"] == 1
+    # The same prompts, weights and random numbers as after the checkpoint: what was sampled is what was sampled then.
+    assert after["reward_mean"] == rows[2]["reward_mean"]
+    assert after["mismatch_std"] == rows[2]["mismatch_std"]
+    assert newest(tmp_path)["restored"] == "7:2"

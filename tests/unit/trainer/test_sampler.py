@@ -13,7 +13,7 @@ from trimtab.trainer.sampler import TorchSampler
 from trimtab.trainer.tasks.characters import CharacterTokenizer
 from trimtab.trainer.tasks.reasoning_gym import ReasoningGym
 from trimtab.trainer.tasks.running_sum import END, PAD, RunningSum
-from trimtab.trainer.warm_start import build_model, warm_weights
+from trimtab.trainer.warm_start import build_decoder, warm_weights
 
 
 @pytest.mark.parametrize("number_format", ["fp32", "bf16", "fp8-row", "nvfp4", "nvfp4-46"])
@@ -88,7 +88,7 @@ def test_sync_takes_weights_format_and_version(tiny: RunConfig) -> None:
 
 
 def _sampler(config: RunConfig, number_format: str, weights: dict[str, torch.Tensor]) -> TorchSampler:
-    model = build_model(config)
+    model = build_decoder(config)
     convert(model, Recipe(name="test", format=number_format))
     sampler = TorchSampler(model, end=END, pad=PAD)
     sampler.sync(weights, 0, number_format)

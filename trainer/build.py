@@ -1,0 +1,89 @@
+"""The model and the task that a configuration names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from trimtab.trainer.config import ConfigError, RunConfig
+from trimtab.trainer.engines import check_fits
+from trimtab.trainer.sections import DecoderConfig, PretrainedConfig, QuestionsConfig, ReasoningGymConfig
+from trimtab.trainer.tasks.characters import CharacterTokenizer
+from trimtab.trainer.tasks.running_sum import VOCABULARY, RunningSum
+from trimtab.trainer.tasks.task import Task
+from trimtab.trainer.tasks.text import Tokenizer
+from trimtab.trainer.warm_start import Progress, build_decoder, warm_weights
+
+
+def build(config: RunConfig, on_warm_start: Progress | None = None) -> tuple[nn.Module, Task]:
+    """The policy to start from and its task.
+
+    Raises:
+        ConfigError: a model, tokenizer, file or package that is not there, a task that the model has no tokens for, or
+            a configuration that the model does not fit; the message names the field.
+    """
+    model: nn.Module
+    if isinstance(config.model, DecoderConfig):
+        model, tokenizer = build_decoder(config), None
+        check_fits(config, model)  # before the warm start, which nobody should wait for in vain
+        model.load_state_dict(warm_weights(config, on_warm_start))
+    else:
+        try:
+            model, tokenizer = _pretrained(config.model)
+        except (OSError, ValueError, ImportError) as error:
+            raise ConfigError(f"model: {str(error).removeprefix('model: ')}") from error
+        check_fits(config, model)
+    return model.to(getattr(torch, config.model.weights)), build_task(config, tokenizer, model)
+
+
+def build_task(config: RunConfig, tokenizer: Tokenizer | None, model: nn.Module) -> Task:
+    """The task, in the tokens of the model."""
+    task = config.task
+    if isinstance(task, ReasoningGymConfig | QuestionsConfig):
+        assert tokenizer is not None  # the configuration refuses a text task with a model that has none
+        try:
+            return _text_task(task, tokenizer)
+        except (OSError, ValueError, ImportError) as error:
+            raise ConfigError(f"task: {error}") from error
+    vocabulary = getattr(model, "vocabulary", VOCABULARY)
+    if vocabulary < VOCABULARY:
+        raise ConfigError(f"task.kind: 'running_sum' has {VOCABULARY} tokens, and the model {vocabulary}")
+    return RunningSum(digits=task.digits)
+
+
+def _pretrained(config: PretrainedConfig) -> tuple[nn.Module, Any]:
+    """The model and its tokenizer."""
+    # Here, so that a run of the embedded model does not wait for transformers.
+    from trimtab.trainer.models.huggingface import load_huggingface, load_model
+    from trimtab.trainer.models.smollm2 import smollm2_folder
+
+    folder = smollm2_folder() if config.path is None else config.path
+    if config.tokenizer == "characters":
+        model = load_model(folder, gradient_checkpointing=config.gradient_checkpointing)
+        tokenizer = CharacterTokenizer()
+        if len(tokenizer) > model.vocabulary:
+            raise ValueError(
+                f"tokenizer: 'characters' has {len(tokenizer)} ids, and the model in {folder} {model.vocabulary}"
+            )
+        return model, tokenizer
+    return load_huggingface(folder, gradient_checkpointing=config.gradient_checkpointing)
+
+
+def _text_task(task: ReasoningGymConfig | QuestionsConfig, tokenizer: Tokenizer) -> Task:
+    if isinstance(task, QuestionsConfig):
+        from trimtab.trainer.tasks.questions_file import QuestionsFile
+
+        return QuestionsFile(task.path, tokenizer, response_length=task.response_length)
+    from trimtab.trainer.tasks.reasoning_gym import ReasoningGym
+
+    return ReasoningGym(
+        task.dataset,
+        tokenizer,
+        response_length=task.response_length,
+        size=task.size,
+        seed=task.seed,
+        threshold=task.threshold,
+        config=task.settings,
+    )

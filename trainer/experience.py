@@ -1,0 +1,86 @@
+"""What one step learns from: sampled responses with their rewards, by dynamic sampling where it is asked for.
+
+Dynamic sampling (DAPO, arXiv 2503.14476): a group in which every response earns the same has no advantage and teaches
+nothing. Prompts are drawn anew until the step has its number of groups that do, or the configured number of times; then
+the step is filled up with groups that do not, so that its size never changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trimtab.hooks.controls import Controls
+from trimtab.trainer.advantages import group_advantages, overlong_penalties, uninformative_groups
+from trimtab.trainer.sampler import Rollout, TorchSampler
+from trimtab.trainer.sections import RolloutConfig
+from trimtab.trainer.tasks.task import Graded, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experience:
+    """Responses to learn from; groups are consecutive rows."""
+
+    rollout: Rollout
+    graded: Graded
+    sampled: Graded
+    """The same with the responses that dynamic sampling did without: what the policy earns is told from all of them."""
+
+    def advantages(self, controls: Controls, config: RolloutConfig, longest: int) -> Tensor:
+        """[B, 1]"""
+        rewards = self.graded.rewards
+        if controls.overlong_penalty > 0:
+            buffer = config.overlong_buffer or max(1, longest // 8)
+            rewards = rewards + overlong_penalties(
+                self.graded.lengths, response_length=longest, buffer=buffer, penalty=controls.overlong_penalty
+            )
+        return group_advantages(rewards, config.group_size, controls.advantage)[:, None]
+
+    def zero_variance_fraction(self, group_size: int) -> float:
+        """Share of the sampled groups in which every reward is the same."""
+        return float(uninformative_groups(self.sampled.rewards, group_size).float().mean())
+
+
+class Collector:
+    """Draws prompts, samples a group of responses for each, and grades them."""
+
+    def __init__(self, config: RolloutConfig, task: Task, sampler: TorchSampler) -> None:
+        self.config = config
+        self.task = task
+        self.sampler = sampler
+
+    def collect(self, controls: Controls, data: torch.Generator, sampling: torch.Generator) -> Experience:
+        """One step's responses; prompts come from `data`, tokens from `sampling`."""
+        rollout, graded = self._sample(data, sampling)
+        if not controls.dynamic_sampling:
+            return Experience(rollout=rollout, graded=graded, sampled=graded)
+        rollouts, grades = [rollout], [graded]
+        while self._signals(grades) < self.config.prompts and len(rollouts) <= self.config.resamplings:
+            rollout, graded = self._sample(data, sampling)
+            rollouts.append(rollout)
+            grades.append(graded)
+        everything, sampled = Rollout.concatenated(rollouts, self.task.pad), Graded.concatenated(grades)
+        rows = self._chosen(sampled.rewards)
+        return Experience(rollout=everything.rows(rows), graded=sampled.rows(rows), sampled=sampled)
+
+    def _sample(self, data: torch.Generator, sampling: torch.Generator) -> tuple[Rollout, Graded]:
+        prompts = self.task.prompts(self.config.prompts, data).repeated(self.config.group_size)
+        rollout = self.sampler.generate(
+            prompts,
+            self.task.response_length,
+            head=self.config.head,
+            temperature=self.config.temperature,
+            generator=sampling,
+        )
+        return rollout, self.task.grade(prompts, rollout.responses, rollout.entropy)
+
+    def _signals(self, grades: list[Graded]) -> int:
+        return sum(int((~uninformative_groups(graded.rewards, self.config.group_size)).sum()) for graded in grades)
+
+    def _chosen(self, rewards: Tensor) -> Tensor:
+        """Rows of the step's groups: those with a signal first, in the order they were sampled."""
+        size = self.config.group_size
+        order = torch.argsort(uninformative_groups(rewards, size).int(), stable=True)[: self.config.prompts]
+        return (order.sort().values[:, None] * size + torch.arange(size)).flatten()

@@ -1,0 +1,229 @@
+"""The tables of a run's TOML file; `trimtab.trainer.config` puts them together.
+
+Unknown keys and values out of range are refused with the field named.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+
+class Section(BaseModel):
+    """A table of the TOML file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class RunningSumConfig(Section):
+    """The demo's task: running sums modulo 10."""
+
+    kind: Literal["running_sum"] = "running_sum"
+    digits: int = Field(default=8, ge=1, le=64)
+    """Digits to add up."""
+
+
+class ReasoningGymConfig(Section):
+    """Problems made and verified by a generator of reasoning-gym."""
+
+    kind: Literal["reasoning_gym"]
+    dataset: str
+    """Name of the generator, such as `countdown` or `basic_arithmetic`."""
+    settings: dict[str, Any] = {}
+    """Its own settings."""
+    size: int = Field(default=10_000, ge=1)
+    """Problems to draw from."""
+    seed: int = Field(default=0, ge=0)
+    """Of the problems; which of them a step draws is the run's seed's business."""
+    response_length: int = Field(default=128, ge=1)
+    """Most tokens of a response."""
+    threshold: float | None = Field(default=0.99, ge=0, le=1)
+    """Score of its verifier from which on the reward is 1, and 0 below it; none takes the score itself."""
+
+
+class QuestionsConfig(Section):
+    """Questions with numeric answers from a file, as GSM8K has them."""
+
+    kind: Literal["questions"]
+    path: Path
+    """JSON lines of `question` and `answer`, which ends in `#### NUMBER`."""
+    response_length: int = Field(default=256, ge=1)
+    """Most tokens of a response."""
+
+
+class DecoderConfig(Section):
+    """Sizes of the embedded model."""
+
+    kind: Literal["decoder"] = "decoder"
+    width: int = Field(default=64, ge=8)
+    layers: int = Field(default=2, ge=1)
+    heads: int = Field(default=4, ge=1)
+    hidden: int = Field(default=256, ge=8)
+    keep: tuple[str, ...] = ("head",)
+    """Linear layers, by name or glob, that compute in BF16 whatever the format; embeddings and norms always do."""
+    execution: Literal["auto", "native", "emulated"] = "auto"
+    """Whether a number format computes natively, where the machine has a kernel for it, or is emulated in float32."""
+    weights: Literal["float32", "bfloat16"] = "float32"
+    """Type of the master weights; the optimizer's moments are float32 either way."""
+    gradient_checkpointing: bool = False
+    """Compute each layer's activations again in the backward pass instead of keeping them."""
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"width: {self.width} is not divisible by heads = {self.heads}")
+        return self
+
+
+class PretrainedConfig(Section):
+    """A Hugging Face causal language model, by the path of its folder, or SmolLM2-135M-Instruct from its package."""
+
+    kind: Literal["huggingface", "smollm2"]
+    path: Path | None = None
+    """Folder with the model and its tokenizer; for `huggingface` alone."""
+    tokenizer: Literal["own", "characters"] = "own"
+    """The model's own, or one token a character, for small models that were never given one."""
+    keep: tuple[str, ...] = ()
+    """Linear layers, by name or glob, that compute in BF16 whatever the format, beside what the recipe keeps."""
+    execution: Literal["auto", "native", "emulated"] = "auto"
+    """Whether a number format computes natively, where the machine has a kernel for it, or is emulated in float32."""
+    weights: Literal["float32", "bfloat16"] = "float32"
+    """Type of the master weights; the optimizer's moments are float32 either way."""
+    gradient_checkpointing: bool = False
+    """Compute each layer's activations again in the backward pass instead of keeping them."""
+
+    @model_validator(mode="after")
+    def _path_where_it_is_needed(self) -> Self:
+        if (self.path is None) == (self.kind == "huggingface"):
+            wanted = "give the model's folder" if self.path is None else "the package holds the model; leave it out"
+            raise ValueError(f"path: {self.path}, with kind = {self.kind!r}: {wanted}")
+        return self
+
+
+class WarmStartConfig(Section):
+    """Supervised start on chains with random slips, so that the policy knows the method and is often wrong."""
+
+    steps: int = Field(default=1200, ge=0)
+    batch: int = Field(default=128, ge=1)
+    lr: float = Field(default=3e-3, gt=0)
+    error_rate: float = Field(default=0.08, ge=0, le=1)
+    seed: int = Field(default=0, ge=0)
+
+
+class OutlierConfig(Section):
+    """Activation outliers as in real LLMs, function-preserving: some channels are scaled up before the activation
+    quantiser and their weight columns down before the weight quantiser, both undone after. Without a quantiser nothing
+    changes."""
+
+    channels: int = Field(default=0, ge=0)
+    """Channels scaled in front of each of the layers; 0 scales none."""
+    scale: float = Field(default=16.0, gt=0)
+    """A power of two, so that scaling itself never rounds."""
+    seed: int = Field(default=0, ge=0)
+    layers: tuple[str, ...] = ("*.qkv", "*.up")
+    """Linear layers, by name or glob, whose input channels are scaled."""
+
+    @model_validator(mode="after")
+    def _power_of_two(self) -> Self:
+        if self.scale.hex().split("p")[0] != "0x1.0000000000000":
+            raise ValueError(f"scale: {self.scale} is not a power of two")
+        return self
+
+
+class RolloutConfig(Section):
+    """How responses are sampled."""
+
+    prompts: int = Field(default=24, ge=1)
+    """Prompts a step."""
+    group_size: int = Field(default=8, ge=2)
+    """Responses a prompt: the group that the advantage is relative to."""
+    lag: int = Field(default=0, ge=0)
+    """Bounded staleness: the sampler's weights are this many steps old."""
+    head: int = Field(default=8, ge=0, le=128)
+    """Top log-probs recorded for each token; 0 records none, and score centering is refused."""
+    temperature: float = Field(default=1.0, gt=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Must be 1; here to be refused with the reason, since it is asked for."""
+    resamplings: int = Field(default=3, ge=0)
+    """Most times that a step of dynamic sampling samples anew to replace groups without a signal."""
+    overlong_buffer: int = Field(default=0, ge=0)
+    """Tokens before the longest response over which `overlong_penalty` grows; 0 takes an eighth of that length."""
+
+    @model_validator(mode="after")
+    def _whole_distribution(self) -> Self:
+        if self.top_p != 1:
+            raise ValueError(
+                f"top_p: {self.top_p} renormalises the sampler's log-probs over its nucleus, while the trainer's are "
+                "over the whole vocabulary: every ratio would be biased by the log of the nucleus' mass, and look like "
+                "a numerical mismatch. Sample with top_p = 1"
+            )
+        return self
+
+
+class UpdateConfig(Section):
+    """GRPO's update."""
+
+    lr: float = Field(default=5e-4, gt=0)
+    minibatches: int = Field(default=2, ge=1)
+    """Optimizer updates a pass over the rollouts."""
+    passes: int = Field(default=1, ge=1)
+    """Passes over the rollouts."""
+    gradient_clip: float = Field(default=1.0, gt=0)
+    """Largest gradient norm."""
+
+
+class ShadowConfig(Section):
+    """The BF16 twin of the ratio."""
+
+    every: int = Field(default=1, ge=0)
+    """Steps between twins; 0 computes none, and calibrated clipping is refused."""
+
+
+class EvalConfig(Section):
+    """Evaluation of the trained policy at the end."""
+
+    prompts: int = Field(default=384, ge=0)
+    seed: int = Field(default=77, ge=0)
+
+
+class CheckpointConfig(Section):
+    """Checkpoints that a run restarts from, or goes back to."""
+
+    every: int = Field(default=10, ge=0)
+    """Steps between checkpoints; 0 writes none but the last."""
+    keep: int = Field(default=5, ge=1)
+    """Newest checkpoints that stay on disk."""
+
+
+class ScheduledChange(Section):
+    """A change that the run itself makes to its controls at the start of a step."""
+
+    step: int = Field(ge=0)
+    controls: dict[str, bool | float | str]
+
+
+def _kind_or(default: str) -> Discriminator:
+    """Tell the tables apart by their `kind`; one without it is the `default`."""
+
+    def kind(table: Any) -> str:
+        return str(table.get("kind", default) if isinstance(table, dict) else table.kind)
+
+    return Discriminator(kind)
+
+
+TaskConfig = Annotated[
+    Annotated[RunningSumConfig, Tag("running_sum")]
+    | Annotated[ReasoningGymConfig, Tag("reasoning_gym")]
+    | Annotated[QuestionsConfig, Tag("questions")],
+    _kind_or("running_sum"),
+]
+ModelConfig = Annotated[
+    Annotated[DecoderConfig, Tag("decoder")]
+    | Annotated[PretrainedConfig, Tag("huggingface")]
+    | Annotated[PretrainedConfig, Tag("smollm2")],
+    _kind_or("decoder"),
+]
+KINDS = ("running_sum", "reasoning_gym", "questions", "decoder", "huggingface", "smollm2")
+"""Every `kind`; part of where pydantic says that a problem is, and of no field's name."""
