@@ -52,16 +52,16 @@ static inline float round_magnitude(float a, uint32_t mantissa, int smallest_exp
 /* A scale, which is positive or NaN, on the E4M3 grid. */
 static inline float e4m3_scale(float x) { return round_magnitude(at_most(E4M3_MAX, x), 3u, -6); }
 
-/* |x|, at most the bound. As integers, magnitudes are ordered, with NaN above all: it becomes the bound, for nothing,
- * since the scale that multiplies it is then NaN. */
-static inline float saturated(float bound, float x) {
-    uint32_t magnitude = bits_of(x) & MAGNITUDE_BITS, most = bits_of(bound);
-    return from_bits(magnitude < most ? magnitude : most);
+/* A magnitude, at most the bound. As integers, magnitudes are ordered, with NaN above all: it becomes the bound, for
+ * nothing, since the scale that multiplies it is then NaN. */
+static inline float saturated(float bound, float a) {
+    uint32_t bits = bits_of(a), most = bits_of(bound);
+    return from_bits(bits < most ? bits : most);
 }
 
-static inline float e4m3(float x) { return copysignf(round_magnitude(saturated(E4M3_MAX, x), 3u, -6), x); }
-static inline float e2m1_magnitude(float x) { return round_magnitude(saturated(E2M1_MAX, x), 1u, 0); }
-static inline float e2m1(float x) { return copysignf(e2m1_magnitude(x), x); }
+static inline float e2m1_magnitude(float a) { return round_magnitude(saturated(E2M1_MAX, a), 1u, 0); }
+static inline float e2m1(float x) { return copysignf(e2m1_magnitude(fabsf(x)), x); }
+static inline float e4m3(float x) { return copysignf(round_magnitude(saturated(E4M3_MAX, fabsf(x)), 3u, -6), x); }
 
 /* max |x|, NaN where anything is NaN or infinite: as integers, magnitudes are ordered and those are the largest. */
 static inline uint32_t absmax_bits(const float *x, long count) {
@@ -201,8 +201,8 @@ static inline void nv_errors(
 }
 
 NOINLINE static void nv_four_over_six(const float *restrict x, float *restrict out, const BlockRun *run, int absolute) {
-    float turned[NV_BLOCK][NV_TOGETHER], error6[NV_TOGETHER], error4[NV_TOGETHER];
-    float base[NV_TOGETHER], padded[NV_TOGETHER * NV_BLOCK];
+    float turned[NV_BLOCK][NV_TOGETHER], padded[NV_BLOCK * NV_TOGETHER];
+    float base[NV_TOGETHER], error6[NV_TOGETHER], error4[NV_TOGETHER];
     BlockScales scales[2];
     int tame = 1;
     if (run->count < NV_TOGETHER) {
@@ -257,10 +257,8 @@ static inline void nv_runs(
             nv_join(&run, b, &group);
             run.block_amax[b] = finite_or_nan(absmax_bits(x + b * NV_BLOCK, NV_BLOCK));
         }
-        if (four_over_six)
-            nv_four_over_six(x, out, &run, absolute);
-        else
-            nv_plain(x, out, &run);
+        if (four_over_six) nv_four_over_six(x, out, &run, absolute);
+        else nv_plain(x, out, &run);
         x += run.count * NV_BLOCK, out += run.count * NV_BLOCK, left -= run.count;
     }
 }

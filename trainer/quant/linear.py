@@ -14,8 +14,7 @@ from typing_extensions import override
 
 from trimtab.trainer.quant import native
 from trimtab.trainer.quant.format import NumberFormat, Quantized
-from trimtab.trainer.quant.matmul import Backward as Backward
-from trimtab.trainer.quant.matmul import QuantisedMatmul, product
+from trimtab.trainer.quant.matmul import Backward, QuantisedMatmul, product
 from trimtab.trainer.quant.native import Execution
 
 
@@ -34,7 +33,7 @@ class QuantLayer(nn.Module, ABC):
         self.in_features = in_features
         self.register_buffer("input_scale", None, persistent=False)
         self.backward_mode = backward
-        self.execution = "auto"
+        self._execution: Execution = "auto"
         self.kept = kept
         """The layer was kept out of the conversion: `set_format` leaves it in its format."""
         self.format = fmt
@@ -56,7 +55,8 @@ class QuantLayer(nn.Module, ABC):
     def execution(self) -> Execution:
         """Whether the forward pass uses the machine's own low-precision matmul, from the next one on; see `native`.
 
-        Where it cannot, a forward pass that must raises ValueError with the reason.
+        Where native cannot be, as the format, the device and the shapes then are, a forward pass raises ValueError with
+        the reason.
         """
         return self._execution
 
@@ -64,7 +64,7 @@ class QuantLayer(nn.Module, ABC):
     def execution(self, execution: Execution) -> None:
         if execution not in get_args(Execution):
             raise ValueError(f"execution: {execution!r} is none of {', '.join(get_args(Execution))}")
-        self._execution: Execution = execution
+        self._execution = execution
 
     @property
     def engine(self) -> str:
@@ -74,9 +74,9 @@ class QuantLayer(nn.Module, ABC):
         Raises:
             ValueError: `execution` is native, and that cannot be.
         """
-        device = next(self.parameters()).device
-        runs = [native.runs(self.execution, self.format, device, shape) for shape in self.matrices().values()]
-        how = "native" if all(runs) or self.format.family == "fp32" else "emulated"
+        device, shapes = next(self.parameters()).device, self.matrices().values()
+        native_everywhere = all(native.runs(self._execution, self.format, device, shape) for shape in shapes)
+        how = "native" if native_everywhere or self.format.family == "fp32" else "emulated"
         return f"{self.format.family}-{how}"
 
     @abstractmethod
