@@ -108,3 +108,13 @@ def test_other_inputs_are_refused(name):
         FORMATS[name].fake(torch.zeros(2, 128, dtype=torch.bfloat16), "activation")
     with pytest.raises(ValueError, match=r"weight: shape \[128\] .* give \[out_features, in_features\]"):
         FORMATS[name].fake(torch.zeros(128), "weight")
+
+
+def test_what_a_contract_compares_tells_the_formats_apart():
+    rules = {"nvfp4-46": "mse, ties to 6", "nvfp4-46-mae": "mae, ties to 6"}
+    assert {name: fmt.tie_rule for name, fmt in FORMATS.items() if fmt.tie_rule != "none"} == rules
+    for name, fmt in FORMATS.items():
+        assert name.startswith(fmt.family)
+        assert fmt.scale_free == (fmt.scale_mode == "none")
+    scaled = [FORMATS[name] for name in SCALED]
+    assert len({(fmt.family, fmt.scale_mode, fmt.tie_rule) for fmt in scaled}) == len(scaled)
