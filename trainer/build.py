@@ -16,6 +16,14 @@ from trimtab.trainer.tasks.task import Task
 from trimtab.trainer.tasks.text import Tokenizer
 from trimtab.trainer.warm_start import Progress, build_decoder, warm_weights
 
+FIELDS = {
+    "model": "model.path",
+    "tokenizer": "model.tokenizer",
+    "name": "task.dataset",
+    "config": "task.settings",
+}
+"""Where the configuration has the parameters that errors begin with."""
+
 
 def build(config: RunConfig, on_warm_start: Progress | None = None) -> tuple[nn.Module, Task]:
     """The policy to start from and its task.
@@ -33,7 +41,7 @@ def build(config: RunConfig, on_warm_start: Progress | None = None) -> tuple[nn.
         try:
             model, tokenizer = _pretrained(config.model)
         except (OSError, ValueError, ImportError) as error:
-            raise ConfigError(f"model: {str(error).removeprefix('model: ')}") from error
+            raise ConfigError(_told(error, "model.kind" if config.model.path is None else "model.path")) from error
         check_fits(config, model)
     return model.to(getattr(torch, config.model.weights)), build_task(config, tokenizer, model)
 
@@ -46,7 +54,9 @@ def build_task(config: RunConfig, tokenizer: Tokenizer | None, model: nn.Module)
         try:
             return _text_task(task, tokenizer)
         except (OSError, ValueError, ImportError) as error:
-            raise ConfigError(f"task: {error}") from error
+            raise ConfigError(
+                _told(error, "task.path" if isinstance(task, QuestionsConfig) else "task.kind")
+            ) from error
     vocabulary = getattr(model, "vocabulary", VOCABULARY)
     if vocabulary < VOCABULARY:
         raise ConfigError(f"task.kind: 'running_sum' has {VOCABULARY} tokens, and the model {vocabulary}")
@@ -69,6 +79,12 @@ def _pretrained(config: PretrainedConfig) -> tuple[nn.Module, Any]:
             )
         return model, tokenizer
     return load_huggingface(folder, gradient_checkpointing=config.gradient_checkpointing)
+
+
+def _told(error: Exception, field: str) -> str:
+    """What went wrong, behind the name of the field that the error begins with, or else of `field`."""
+    parameter, separator, problem = str(error).partition(": ")
+    return f"{FIELDS[parameter]}: {problem}" if separator and parameter in FIELDS else f"{field}: {error}"
 
 
 def _text_task(task: ReasoningGymConfig | QuestionsConfig, tokenizer: Tokenizer) -> Task:

@@ -69,8 +69,7 @@ def converted(model: nn.Module, config: RunConfig, number_format: str) -> nn.Mod
     recipe = Recipe(name="own", format=number_format) if config.recipe is None else recipe_named(config.recipe)
     keep = (*recipe.keep, *config.model.keep)
     convert(engine, replace(recipe, format=number_format, backward=config.controls.backward, keep=keep))
-    if number_format != TWIN_FORMAT:
-        set_execution(engine, config.model.execution)
+    set_execution(engine, config.model.execution)
     outliers = config.outliers
     if outliers.channels:
         outlier_scales(engine, outliers.layers, channels=outliers.channels, scale=outliers.scale, seed=outliers.seed)

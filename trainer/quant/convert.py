@@ -10,6 +10,7 @@ from typing import get_args
 import torch
 from torch import nn
 
+from trimtab.trainer.quant import native
 from trimtab.trainer.quant.anatomy import decoder_layers, places
 from trimtab.trainer.quant.experts import QuantExperts, has_fused_experts
 from trimtab.trainer.quant.formats import FORMATS, format_named
@@ -119,16 +120,23 @@ def engine_of(model: nn.Module) -> str:
 
 
 def fitting_formats(model: nn.Module) -> tuple[str, ...]:
-    """The formats that `set_format` would accept for `model`; none if it has no converted layers."""
-    shapes = {shape for _, layer in quant_layers(model) if not layer.kept for shape in layer.matrices().values()}
+    """The formats that `set_format` would accept for `model` and that its layers, executed as they are, could then
+    compute in; none if it has no converted layers."""
+    used = {
+        (layer.execution, next(layer.parameters()).device, shape)
+        for _, layer in quant_layers(model)
+        if not layer.kept
+        for shape in layer.matrices().values()
+    }
 
     def fits(name: str) -> bool:
         try:
-            for shape in shapes:
+            for execution, device, shape in used:
                 FORMATS[name].check_shape("weight", shape)
+                native.runs(execution, FORMATS[name], device, shape)
         except ValueError:
             return False
-        return bool(shapes)
+        return bool(used)
 
     return tuple(name for name in FORMATS if fits(name))
 
