@@ -11,6 +11,12 @@ groups with amax below 448 * 2^-135 become zero. A NaN or an infinity in a group
 
 The groups are those of torchao's TENSORWISE and ROWWISE recipes and of DeepSeek-V3's block scaling (arXiv 2412.19437,
 section 3.3).
+
+Blocks need not divide a tensor: the last of a row or a column is then smaller, as in DeepSeek's own kernels, whose grids
+of scales have ceil(N / 128) by ceil(K / 128) entries (`weight_dequant` of DeepSeek-V3, `per_token_cast_to_fp8` and
+`per_block_cast_to_fp8` of DeepGEMM). Zeros that fill up such a block change neither its amax nor a code. Not every
+serving engine takes those shapes: vLLM asks that each rank's part of a weight divides by the block under tensor
+parallelism, and so does all but the last of the weights that it merges (`validate_fp8_block_shape`).
 """
 
 from __future__ import annotations
@@ -19,6 +25,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import override
 
@@ -56,7 +63,7 @@ class Fp8Tensor(NumberFormat):
 
     @override
     def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role) -> None:
-        library.fp8_groups(x.data_ptr(), out.data_ptr(), 1, x.numel())
+        library.fp8_groups(x.data_ptr(), out.data_ptr(), 1, x.numel(), x.numel())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,14 +90,15 @@ class Fp8Row(NumberFormat):
 
     @override
     def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role) -> None:
-        library.fp8_groups(x.data_ptr(), out.data_ptr(), x.numel() // x.shape[-1], x.shape[-1])
+        columns = x.shape[-1]
+        library.fp8_groups(x.data_ptr(), out.data_ptr(), x.numel() // columns, columns, columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fp8Block(NumberFormat):
     """One scale for each 1 x `size` block of an activation and each `size` x `size` tile of a weight.
 
-    `scale` is [..., K / size] for an activation and [N / size, K / size] for a weight.
+    `scale` is [..., ceil(K / size)] for an activation and [ceil(N / size), ceil(K / size)] for a weight.
     """
 
     size: int = 128
@@ -101,34 +109,40 @@ class Fp8Block(NumberFormat):
     def scale_mode(self) -> str:
         return f"float32 block 1x{self.size} activations, {self.size}x{self.size} weights"
 
-    @override
-    def block(self, role: Role) -> tuple[int, int]:
-        return (self.size if role == "weight" else 1, self.size)
-
     def _blocked(self, x: Tensor, role: Role) -> tuple[Tensor, tuple[int, ...]]:
-        """`x` as a view with its blocks apart, and the dimensions of one block."""
+        """`x`, with zeros up to whole blocks, as a view with its blocks apart, and the dimensions of one block."""
+        right, below = -x.shape[-1] % self.size, -x.shape[0] % self.size if role == "weight" else 0
+        if right or below:
+            x = F.pad(x, (0, right, 0, below) if role == "weight" else (0, right))
         columns = (x.shape[-1] // self.size, self.size)
         if role == "weight":
             return x.reshape(x.shape[0] // self.size, self.size, *columns), (1, 3)
         return x.reshape(*x.shape[:-1], *columns), (-1,)
+
+    def _joined(self, blocks: Tensor, shape: torch.Size, role: Role) -> Tensor:
+        """The tensor of `shape` that `_blocked` took apart, contiguous."""
+        if role == "weight":
+            return blocks.flatten(2, 3).flatten(0, 1)[: shape[0], : shape[1]].contiguous()
+        return blocks.flatten(-2)[..., : shape[-1]].contiguous()
 
     @override
     def quantize(self, x: Tensor, role: Role) -> Quantized:
         self.check_input(x, role)
         blocks, dims = self._blocked(x, role)
         scale = fp8_scale(absmax(blocks, dims))
-        return Quantized(codes=to_e4m3(blocks / scale).reshape(x.shape), scale=scale.squeeze(dims))
+        return Quantized(codes=self._joined(to_e4m3(blocks / scale), x.shape, role), scale=scale.squeeze(dims))
 
     @override
     def dequantize(self, q: Quantized, role: Role) -> Tensor:
         assert q.scale is not None
         blocks, _ = self._blocked(q.codes.to(torch.float32), role)
         scale = q.scale[:, None, :, None] if role == "weight" else q.scale[..., None]
-        return (blocks * scale).reshape(q.codes.shape)
+        return self._joined(blocks * scale, q.codes.shape, role)
 
     @override
     def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role) -> None:
         if role == "weight":
             library.fp8_tiles(x.data_ptr(), out.data_ptr(), x.shape[0], x.shape[1], self.size)
         else:
-            library.fp8_groups(x.data_ptr(), out.data_ptr(), x.numel() // self.size, self.size)
+            columns = x.shape[-1]
+            library.fp8_groups(x.data_ptr(), out.data_ptr(), x.numel() // columns, columns, self.size)

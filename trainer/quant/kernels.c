@@ -89,21 +89,29 @@ static inline void fp8_values(const float *restrict x, float *restrict out, long
     for (long i = 0; i < count; i++) out[i] = e4m3(x[i] / scale) * scale;
 }
 
-void trimtab_fp8_groups(const float *restrict x, float *restrict out, long groups, long size) {
-    for (long g = 0; g < groups; g++, x += size, out += size)
-        fp8_values(x, out, size, fp8_scale(absmax_bits(x, size)));
+static inline long smaller(long a, long b) { return a < b ? a : b; }
+
+void trimtab_fp8_groups(const float *restrict x, float *restrict out, long rows, long columns, long size) {
+    for (long r = 0; r < rows; r++, x += columns, out += columns) {
+        for (long c = 0; c < columns; c += size) {
+            long count = smaller(size, columns - c);
+            fp8_values(x + c, out + c, count, fp8_scale(absmax_bits(x + c, count)));
+        }
+    }
 }
 
 void trimtab_fp8_tiles(const float *restrict x, float *restrict out, long rows, long columns, long tile) {
     for (long r = 0; r < rows; r += tile) {
+        long bottom = smaller(r + tile, rows);
         for (long c = 0; c < columns; c += tile) {
+            long width = smaller(tile, columns - c);
             uint32_t largest = 0;
-            for (long i = r; i < r + tile; i++) {
-                uint32_t row = absmax_bits(x + i * columns + c, tile);
+            for (long i = r; i < bottom; i++) {
+                uint32_t row = absmax_bits(x + i * columns + c, width);
                 largest = row > largest ? row : largest;
             }
             float scale = fp8_scale(largest);
-            for (long i = r; i < r + tile; i++) fp8_values(x + i * columns + c, out + i * columns + c, tile, scale);
+            for (long i = r; i < bottom; i++) fp8_values(x + i * columns + c, out + i * columns + c, width, scale);
         }
     }
 }

@@ -21,10 +21,10 @@ class Library:
 
     bf16: Callable[[int, int, int], None]
     """count"""
-    fp8_groups: Callable[[int, int, int, int], None]
-    """groups, values in each"""
+    fp8_groups: Callable[[int, int, int, int, int], None]
+    """rows, columns, values of a row that share a scale (the last group of a row may have fewer)"""
     fp8_tiles: Callable[[int, int, int, int, int], None]
-    """rows, columns, side of a tile"""
+    """rows, columns, side of a tile (the last ones may be smaller)"""
     mxfp8: Callable[[int, int, int], None]
     """blocks of 32"""
     mxfp8_rceil: Callable[[int, int, int], None]
@@ -41,7 +41,7 @@ class Library:
 
 SIZE_ARGUMENTS = {
     "bf16": 1,
-    "fp8_groups": 2,
+    "fp8_groups": 3,
     "fp8_tiles": 3,
     "mxfp8": 1,
     "mxfp8_rceil": 1,

@@ -88,8 +88,17 @@ def test_running_and_resuming_again_are_new_attempts_to_the_agent(tiny: RunConfi
     [
         ({"controls": {"sampler_format": "nvfp5"}}, r"controls\.sampler_format: 'nvfp5'"),
         ({"model": {"width": 36}}, r"controls\.sampler_format: 'nvfp4': .*36.*16"),
-        ({"controls": {"train_format": "fp8-block"}}, r"controls\.train_format: 'fp8-block': .*128"),
-        ({"schedule": [{"step": 3, "controls": {"sampler_format": "fp8-block"}}]}, r"controls\.sampler_format.*128"),
+        (
+            {"model": {"width": 48, "hidden": 48}, "controls": {"train_format": "mxfp8"}},
+            r"controls\.train_format: 'mxfp8': .*48.*32",
+        ),
+        (
+            {
+                "model": {"width": 48, "hidden": 48},
+                "schedule": [{"step": 3, "controls": {"sampler_format": "mxfp8"}}],
+            },
+            r"controls\.sampler_format.*48.*32",
+        ),
         ({"model": {"keep": ["nope"]}}, r"model\.keep: 'nope' matches no layer"),
         ({"outliers": {"layers": ["nope"]}}, r"outliers\.layers: 'nope' matches no layer"),
         ({"rollout": {"head": 0}, "controls": {"centering": True}}, r"controls\.centering: .*no sampler head"),

@@ -234,6 +234,26 @@ def test_every_preset_trains_every_family(build, name):
     assert losses[2] < losses[0]
 
 
+@pytest.mark.parametrize("name", ["fp8-tensor", "fp8-row", "fp8-block"])
+def test_a_width_of_four_and_a_half_blocks_trains_in_fp8(name):
+    """SmolLM2-135M's sizes, with fewer layers and words."""
+    sizes = {"hidden_size": 576, "intermediate_size": 1536, "num_attention_heads": 9, "num_key_value_heads": 3}
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=64, num_hidden_layers=1, tie_word_embeddings=True, **sizes))
+    convert(model, RECIPES[name])
+    assert name in fitting_formats(model)
+    assert "nvfp4" in fitting_formats(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for _ in range(3):
+        loss = model(TOKENS, labels=TOKENS).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[2] < losses[0]
+
+
 def test_what_changes_live_reaches_linear_layers_and_experts_alike():
     model = built(qwen2_moe).eval()
     convert(model, RECIPES["nvfp4-rl"])

@@ -92,14 +92,46 @@ def test_inputs_need_not_be_contiguous(name):
             r"up\.weight: dimension 1 \(in_features\) is 40, not divisible by 16, the weight block of nvfp4",
         ),
         ("mxfp8", (64, 48), r"up\.weight: dimension 1 \(in_features\) is 48, not divisible by 32"),
-        ("fp8-block", (192, 128), r"up\.weight: dimension 0 \(out_features\) is 192, not divisible by 128"),
-        ("fp8-block-32", (32, 16), r"up\.weight: dimension 1 \(in_features\) is 16, not divisible by 32"),
+        ("mxfp8-rceil", (32, 16), r"up\.weight: dimension 1 \(in_features\) is 16, not divisible by 32"),
+        ("nvfp4-pretrain", (40, 64), r"up\.weight: dimension 0 \(out_features\) is 40, not divisible by 16"),
         ("fp8-row", (32, 16, 2), r"up\.weight: shape \[32, 16, 2\] is not \[out_features, in_features\]"),
     ],
 )
 def test_a_shape_that_does_not_fit_is_named(name, shape, message):
     with pytest.raises(ValueError, match=message):
         FORMATS[name].check_shape("up.weight", shape)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name.startswith(("fp", "bf"))])
+def test_formats_whose_layout_has_partial_blocks_take_any_shape(name):
+    for shape in [(1, 1), (7, 5), (576, 192), (130, 1)]:
+        FORMATS[name].check_shape("up.weight", shape)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("name", ["fp8-block", "fp8-block-32"])
+def test_zeros_that_fill_up_the_last_blocks_change_nothing(name, role, seed):
+    x = torch.randn(150, 200, generator=torch.Generator().manual_seed(seed))
+    filled = torch.zeros(256, 256)
+    filled[:150, :200] = x
+    padded, ragged = FORMATS[name].quantize(filled, role), FORMATS[name].quantize(x, role)
+    rows, columns = ragged.scale.shape
+    assert torch.equal(padded.codes[:150, :200].view(torch.uint8), ragged.codes.view(torch.uint8))
+    assert torch.equal(padded.scale[:rows, :columns], ragged.scale)
+    assert torch.equal(FORMATS[name].fake(filled, role)[:150, :200], FORMATS[name].fake(x, role))
+    assert FORMATS[name].fake(filled, role)[150:].count_nonzero() == 0
+
+
+@pytest.mark.parametrize("name", ["fp8-block", "fp8-block-32"])
+def test_partial_blocks_of_tokens_in_batches_are_those_of_each_token(name):
+    x = torch.randn(2, 3, 5, 72, generator=torch.Generator().manual_seed(6))
+    together = FORMATS[name].quantize(x, "activation")
+    assert together.codes.shape == x.shape
+    for index in [(0, 1, 2), (1, 2, 4)]:
+        alone = FORMATS[name].quantize(x[index], "activation")
+        assert torch.equal(together.scale[index], alone.scale)
+        assert torch.equal(FORMATS[name].fake(x, "activation")[index], FORMATS[name].fake(x[index], "activation"))
 
 
 @pytest.mark.parametrize("name", SCALED)

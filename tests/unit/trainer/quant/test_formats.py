@@ -1,5 +1,7 @@
 """Every format against loops over scalars and searches over enumerated grids, to the bit."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -187,8 +189,25 @@ INPUTS = [
 @given(seed=st.integers(0, 2**31 - 1))
 def test_bits_equal_the_reference(name, role, make, seed):
     generator = torch.Generator().manual_seed(seed)
-    shape = (128, 128) if (name, role) == ("fp8-block", "weight") else (64, 128)
-    check_against_reference(name, make(torch.randn(shape, generator=generator), generator), role)
+    check_against_reference(name, make(torch.randn(64, 128, generator=generator), generator), role)
+
+
+RAGGED = [(1, 1), (5, 7), (31, 33), (64, 40), (130, 72), (129, 257), (96, 576)]
+
+
+@pytest.mark.parametrize("shape", RAGGED)
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("name", ["fp8-block", "fp8-block-32"])
+@settings(max_examples=2, deadline=None)
+@given(seed=st.integers(0, 2**31 - 1))
+def test_the_last_blocks_of_fp8_are_as_small_as_what_is_left(name, role, shape, seed):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(shape, generator=generator) * torch.exp2(torch.randint(-9, 9, (shape[0], 1), generator=generator))
+    check_against_reference(name, x, role)
+    size = FORMATS[name].size
+    scales = FORMATS[name].quantize(x, role).scale
+    assert scales.shape == (math.ceil(shape[0] / size) if role == "weight" else shape[0], math.ceil(shape[1] / size))
+    check_against_reference(name, bfloat16_values(x, generator), role)
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -63,6 +63,19 @@ def test_runs_of_blocks_end_anywhere(name, columns):
             assert same_bits(fmt.fake(x, role), fmt.dequantize(fmt.quantize(x, role), role))
 
 
+@native
+@pytest.mark.parametrize("role", ["weight", "activation"])
+@pytest.mark.parametrize("columns", [1, 7, 31, 33, 100, 128, 129, 300])
+@pytest.mark.parametrize("name", ["fp8-block", "fp8-block-32"])
+def test_blocks_end_where_the_tensor_does(name, columns, role):
+    fmt = FORMATS[name]
+    for rows in (1, 3, 32, 45, 128, 200):
+        x = torch.randn(rows, columns) * torch.exp2(torch.randint(-9, 9, (rows, 1)).float())
+        if rows > 3:
+            x[-1, -1] = torch.nan
+        assert same_bits(fmt.fake(x, role), fmt.dequantize(fmt.quantize(x, role), role))
+
+
 @pytest.fixture(autouse=True)
 def _kernels_wanted(monkeypatch):
     """Also where the whole suite runs without them."""

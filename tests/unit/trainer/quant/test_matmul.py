@@ -42,8 +42,7 @@ def layer_and_input(name: str, seed: int, *, bias: bool, scaled: bool, out: int,
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("name", DETERMINISTIC)
 def test_quantized_gradients_are_the_explicit_products(name, bias, scaled):
-    out = 128 if name == "fp8-block" else 96
-    layer, x, grad = layer_and_input(name, 5, bias=bias, scaled=scaled, out=out, tokens=37)
+    layer, x, grad = layer_and_input(name, 5, bias=bias, scaled=scaled, out=96, tokens=37)
     layer(x).backward(grad)
     unscaled = layer.format.scale_free or layer.input_scale is None
     scale = torch.ones(128) if unscaled else layer.input_scale
@@ -59,12 +58,42 @@ def test_quantized_gradients_are_the_explicit_products(name, bias, scaled):
 
 
 @pytest.mark.parametrize("out", [1, 24, 100])
-@pytest.mark.parametrize("name", ["mxfp8", "nvfp4", "nvfp4-46", "fp8-row"])
+@pytest.mark.parametrize("name", ["mxfp8", "nvfp4", "nvfp4-46", "fp8-row", "fp8-block", "fp8-block-32"])
 def test_output_channels_and_tokens_need_not_fill_blocks_on_the_way_back(name, out):
     layer, x, grad = layer_and_input(name, out, bias=False, scaled=False, out=out, tokens=5)
     layer(x).backward(grad)
     grad_x = contracted(quantise_rows(name, grad, "gradient"), quantise_rows(name, layer.weight.detach().t(), "weight"))
     torch.testing.assert_close(x.grad.double(), grad_x, rtol=1e-5, atol=1e-4)
+
+
+def filled_and_quantised(name: str, x: Tensor, role: str) -> Tensor:
+    """`x` quantised within zeros up to whole blocks of 128."""
+    filled = torch.zeros(-(-len(x) // 128) * 128, -(-x.shape[1] // 128) * 128)
+    filled[: len(x), : x.shape[1]] = x
+    return FORMATS[name].fake(filled, role)[: len(x), : x.shape[1]]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("name", ["fp8-block", "fp8-block-32"])
+def test_layers_that_fill_no_whole_number_of_blocks_multiply_what_zeros_around_them_leave(name, seed):
+    generator = torch.Generator().manual_seed(seed)
+    tokens, width, out = 37, 192 + seed, 72
+    layer = QuantLinear(nn.Linear(width, out, bias=False), FORMATS[name], backward="quantized")
+    x = torch.randn(tokens, width, generator=generator).requires_grad_()
+    grad, weight = torch.randn(tokens, out, generator=generator), layer.weight.detach()
+    y = layer(x)
+    y.backward(grad)
+
+    def quantised(values: Tensor, role: str) -> Tensor:
+        return filled_and_quantised(name, values, role)
+
+    close = {"rtol": 1e-5, "atol": 1e-4}
+    expected = contracted(quantised(x.detach(), "activation"), quantised(weight, "weight"))
+    torch.testing.assert_close(y.detach().double(), expected, **close)
+    expected = contracted(quantised(grad, "gradient"), quantised(weight.t(), "weight"))
+    torch.testing.assert_close(x.grad.double(), expected, **close)
+    expected = contracted(quantised(grad.t(), "gradient"), quantised(x.detach().t(), "activation"))
+    torch.testing.assert_close(layer.weight.grad.double(), expected, **close)
 
 
 def test_a_batch_without_tokens_has_a_zero_weight_gradient():
