@@ -1,9 +1,12 @@
 """The documentation is executed: its Python runs, its commands exist, its links lead somewhere."""
 
+import math
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +19,11 @@ from trimtab.api.cli import app
 from trimtab.api.demo.outcome import RunOutcome
 from trimtab.api.server import DEFAULT_PORT
 from trimtab.api.service import Service
+from trimtab.hooks.controls import CHOICES, CONTROL_NAMES, NUMERIC_BOUNDS
 from trimtab.storage.store import Store
+from trimtab.trainer.algorithms import ALGORITHMS
+from trimtab.trainer.config import load_config, validated
+from trimtab.trainer.quant import FORMATS, RECIPES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(page.relative_to(ROOT).as_posix() for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
@@ -61,6 +68,21 @@ def test_python_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         # No service runs here, so the in-memory transport stands in for one on this machine.
         code = AGENT_ADDRESS.sub("memory:", code)
         exec(compile("\n" * line + code, page, "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(blocks(page, "toml"))])
+def test_configurations_are_valid(page: str) -> None:
+    for _, code in blocks(page, "toml"):
+        validated(tomllib.loads(code))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_that_train_have_a_valid_configuration(page: str) -> None:
+    for words in shell_commands(page):
+        if "trimtab" in words and "train" in words:
+            paths = [ROOT / word for word in words if word.endswith(".toml")]
+            settings = [after for word, after in pairwise(words) if word == "--set"]
+            load_config(paths[0] if paths else None, settings)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -131,3 +153,53 @@ def test_the_summary_is_documented_field_by_field() -> None:
     section = (ROOT / "docs/demo.md").read_text().partition("summary.json`\n")[2]
     documented = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
     assert documented == [field.name for field in fields(RunOutcome)]
+
+
+def table(page: str, header: str) -> list[list[str]]:
+    """The cells of the table whose first row starts with `header`, without that row."""
+    found = (ROOT / page).read_text().partition(f"\n{header}")[2].partition("\n\n")[0]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in found.splitlines()[2:]]
+
+
+def quoted(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_every_control_has_a_row_with_its_values() -> None:
+    rows = [
+        (name, quoted(values)) for names, values, _ in table("docs/control.md", "| control |") for name in quoted(names)
+    ]
+    assert sorted(name for name, _ in rows) == sorted(CONTROL_NAMES)
+    assert {name: tuple(values) for name, values in rows if name in CHOICES} == CHOICES
+
+
+def test_the_bounds_of_numbers_are_documented() -> None:
+    written = {}
+    for names, values, _ in table("docs/control.md", "| control |"):
+        written |= dict(zip(quoted(names), values.split(", "), strict=False))
+    for name, bounds in NUMERIC_BOUNDS.items():
+        assert written[name] == f"{bounds.low:g} to {'infinity' if bounds.high == math.inf else f'{bounds.high:g}'}"
+
+
+def test_every_algorithm_is_documented_as_it_is() -> None:
+    for name, objective, aggregation, advantage, clip, _ in table("docs/train.md", "| algorithm |"):
+        preset = ALGORITHMS[quoted(name)[0]]
+        said = [quoted(cell)[0] for cell in (objective, aggregation, advantage)]
+        assert said == [preset[field] for field in ("objective", "aggregation", "advantage")]
+        if preset["objective"] != "reinforce":
+            bounds = [float(bound) for bound in clip.partition(":")[0].split(", ")]
+            assert bounds == [preset["clip_low"], preset["clip_high"]]
+    assert [quoted(row[0])[0] for row in table("docs/train.md", "| algorithm |")] == list(ALGORITHMS)
+
+
+def test_every_recipe_is_documented_as_it_is() -> None:
+    rows = [tuple(quoted(cell)[0] for cell in row[:3]) for row in table("docs/train.md", "| recipe |")]
+    assert rows == [(recipe.name, recipe.format, recipe.backward) for recipe in RECIPES.values()]
+
+
+def test_every_format_is_documented_with_its_blocks() -> None:
+    rows = {quoted(row[0])[0]: row[-1] for row in table("docs/train.md", "| format | elements |")}
+    assert list(rows) == list(FORMATS)
+    for name, told in rows.items():
+        block = tuple(max(FORMATS[name].block(role)[dim] for role in ("weight", "activation")) for dim in (0, 1))
+        assert told == ("any" if block == (1, 1) else f"{block[0]}, {block[1]}")

@@ -86,7 +86,20 @@ def test_configuration_survives_json() -> None:
 
 @pytest.mark.parametrize("path", sorted(Path(__file__).parents[3].glob("configs/*.toml")), ids=lambda path: path.stem)
 def test_every_configuration_that_ships_is_valid(path: Path) -> None:
-    assert load_config(path).steps == 110
+    config = load_config(path)
+    assert config.steps > 0
+    assert config.controls.conflict() is None
+
+
+def test_the_dapo_configuration_is_dapo_and_nothing_else() -> None:
+    config = load_config(Path(__file__).parents[3] / "configs/dapo.toml")
+    assert config == load_config(None, ["steps=110", "algorithm=dapo"])
+
+
+def test_the_smollm2_configuration_trains_a_text_task_in_nvfp4() -> None:
+    config = load_config(Path(__file__).parents[3] / "configs/smollm2-countdown.toml")
+    assert (config.model.kind, config.task.kind, config.recipe) == ("smollm2", "reasoning_gym", "nvfp4-rl")
+    assert config.controls.sampler_format == config.controls.train_format == "nvfp4-46"
 
 
 def test_the_outlier_configuration_is_the_demos_cliff() -> None:
