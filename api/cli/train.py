@@ -33,7 +33,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Train the embedded model by GRPO."""
+    """Train a model by GRPO or one of its relatives."""
     out = out or Path("runs") / job
     try:
         result = _train(config, overrides or [], url=url, job=job, out=out, resume=resume, quiet=as_json)
