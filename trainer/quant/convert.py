@@ -16,6 +16,7 @@ from trimtab.trainer.quant.experts import QuantExperts, has_fused_experts
 from trimtab.trainer.quant.formats import FORMATS, format_named
 from trimtab.trainer.quant.linear import QuantLayer, QuantLinear
 from trimtab.trainer.quant.matmul import Backward
+from trimtab.trainer.quant.merged import link_merged
 from trimtab.trainer.quant.native import Execution
 from trimtab.trainer.quant.recipe import Recipe
 
@@ -27,6 +28,8 @@ def convert(model: nn.Module, recipe: Recipe) -> list[str]:
     """Swap every `nn.Linear` and every fused-experts module in `model`, in place, for a layer with the same Parameters
     that computes in the format of `recipe`, or in its `keep_format` where the layer is kept, now and after
     `set_format`; return their names.
+
+    Layers that serving engines merge share the scale of a weight: see `merged`.
 
     Subclasses of `nn.Linear` are left alone, since those in torch are read directly by the module around them, and so
     are routers that are no `nn.Linear`: both compute as they did.
@@ -55,6 +58,7 @@ def convert(model: nn.Module, recipe: Recipe) -> list[str]:
         for child_name, child in list(parent._modules.items()):
             if id(child) in swapped:
                 setattr(parent, child_name, swapped[id(child)])
+    link_merged(model)
     return list(found)
 
 

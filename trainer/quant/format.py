@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from trimtab.trainer.quant import kernels
+from trimtab.trainer.quant.grids import absmax
 
 Role = Literal["weight", "activation", "gradient"]
 """A weight is [N, K] = [out_features, in_features]; an activation or the gradient of an output is [..., K], tokens by
@@ -56,6 +57,8 @@ class NumberFormat(ABC):
     """True if multiplying the input by a power of two only multiplies the output (no range smaller than float32's, no
     blocks)."""
     family: ClassVar[Family]
+    tensor_wide: ClassVar[bool] = False
+    """True if a weight has one scale for all of its values, which weights that are merged then share: see `merged`."""
     rotates: ClassVar[bool] = False
     """True if both operands of a quantised weight gradient go through a Hadamard transform first: see `hadamard`."""
 
@@ -74,43 +77,52 @@ class NumberFormat(ABC):
         return (1, 1)
 
     @abstractmethod
-    def quantize(self, x: Tensor, role: Role) -> Quantized:
+    def quantize(self, x: Tensor, role: Role, amax: Tensor | None = None) -> Quantized:
         """Codes and scales of `x`, float32, [N, K] for a weight and [..., K] for anything else.
 
+        `amax`, float32 [1, 1], as `absolute_maximum` gives it, takes the place of the largest magnitude of a weight in
+        a format that is `tensor_wide`.
+
         Raises:
-            ValueError: the shape does not divide into blocks, or `x` is not float32.
+            ValueError: the shape does not divide into blocks, `x` is not float32, or `amax` has no place.
         """
 
     @abstractmethod
     def dequantize(self, q: Quantized, role: Role) -> Tensor:
         """The float32 values that `q` stands for, in the shape of `q.codes`."""
 
-    def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role) -> None:
-        """Write `dequantize(quantize(x))` to `out` with the compiled kernels; both are contiguous float32 on the
-        CPU."""
+    def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role, amax: int | None) -> None:
+        """Write `dequantize(quantize(x))` to `out` with the compiled kernels; both are contiguous float32 on the CPU.
+        `amax` is an address."""
         raise NotImplementedError(f"{self.name}: no compiled kernel")
 
-    def fake(self, x: Tensor, role: Role) -> Tensor:
-        """`dequantize(quantize(x, role))` in one go, without gradient: float32 in, float32 out. May return `x` itself
-        (fp32).
+    def fake(self, x: Tensor, role: Role, amax: Tensor | None = None) -> Tensor:
+        """`dequantize(quantize(x, role, amax))` in one go, without gradient: float32 in, float32 out. May return `x`
+        itself (fp32).
 
         The compiled kernels, where they are available, give the same bits as the torch code.
 
         Raises:
-            ValueError: the shape does not divide into blocks, or `x` is not float32.
+            ValueError: the shape does not divide into blocks, `x` is not float32, or `amax` has no place.
         """
         library = kernels.library()
         if library is None or x.device.type != "cpu" or x.numel() == 0:
             with torch.no_grad():
-                return self.dequantize(self.quantize(x, role), role)
-        self.check_input(x, role)
+                return self.dequantize(self.quantize(x, role, amax), role)
+        self.check_input(x, role, amax)
         x = x.contiguous()
         out = torch.empty_like(x)
-        self._native(library, x, out, role)
+        self._native(library, x, out, role, None if amax is None else amax.data_ptr())
         return out
 
-    def check_input(self, x: Tensor, role: Role) -> None:
-        """Raise ValueError unless `x` is float32 and its shape divides into this format's blocks."""
+    def check_input(self, x: Tensor, role: Role, amax: Tensor | None = None) -> None:
+        """Raise ValueError unless `x` is float32, its shape divides into this format's blocks, and `amax` has a
+        place."""
+        if amax is not None:
+            if not self.tensor_wide or role != "weight":
+                raise ValueError(f"amax: {self.name} takes none for a {role}; leave it out")
+            if amax.shape != (1, 1) or amax.dtype != torch.float32:
+                raise ValueError(f"amax: {amax.dtype} {list(amax.shape)} is not torch.float32 [1, 1]")
         if x.dtype != torch.float32:
             raise ValueError(
                 f"{role}: dtype {x.dtype} cannot be quantised to {self.name}; convert it to torch.float32 first"
@@ -139,3 +151,15 @@ class NumberFormat(ABC):
                     f"{name}: dimension {len(shape) + dim} ({what}) is {shape[dim]}, not divisible by {block}, "
                     f"the {role} block of {self.name}; choose a format with smaller blocks or keep this layer out"
                 )
+
+
+@torch.no_grad()
+def absolute_maximum(x: Tensor) -> Tensor:
+    """max |x| over a float32 weight [N, K], [1, 1]; NaN where anything is NaN or infinite, 0 where nothing is."""
+    library = kernels.library()
+    if library is None or x.device.type != "cpu":
+        return absmax(x, (0, 1))
+    x = x.contiguous()
+    out = torch.empty(1, 1)
+    library.absmax(x.data_ptr(), out.data_ptr(), x.numel())
+    return out

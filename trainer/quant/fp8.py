@@ -12,11 +12,11 @@ groups with amax below 448 * 2^-135 become zero. A NaN or an infinity in a group
 The groups are those of torchao's TENSORWISE and ROWWISE recipes and of DeepSeek-V3's block scaling (arXiv 2412.19437,
 section 3.3).
 
-Blocks need not divide a tensor: the last of a row or a column is then smaller, as in DeepSeek's own kernels, whose grids
-of scales have ceil(N / 128) by ceil(K / 128) entries (`weight_dequant` of DeepSeek-V3, `per_token_cast_to_fp8` and
-`per_block_cast_to_fp8` of DeepGEMM). Zeros that fill up such a block change neither its amax nor a code. Not every
-serving engine takes those shapes: vLLM asks that each rank's part of a weight divides by the block under tensor
-parallelism, and so does all but the last of the weights that it merges (`validate_fp8_block_shape`).
+Blocks need not divide a tensor: the last of a row or a column is then smaller, as in DeepSeek's own kernels, whose
+grids of scales have ceil(N / 128) by ceil(K / 128) entries (`weight_dequant` of DeepSeek-V3, `per_token_cast_to_fp8`
+and `per_block_cast_to_fp8` of DeepGEMM). Zeros that fill up such a block change neither its amax nor a code. Some
+serving engines refuse these shapes: in vLLM the block must divide each rank's part of a weight under tensor
+parallelism, and always the rows of all but the last of the weights that it merges (`validate_fp8_block_shape`).
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Fp8Tensor(NumberFormat):
     """One scale for the tensor; `scale` has as many dimensions as the tensor, all 1."""
 
     family: ClassVar[Family] = "fp8"
+    tensor_wide: ClassVar[bool] = True
 
     @property
     @override
@@ -51,9 +52,9 @@ class Fp8Tensor(NumberFormat):
         return "float32 per tensor"
 
     @override
-    def quantize(self, x: Tensor, role: Role) -> Quantized:
-        self.check_input(x, role)
-        scale = fp8_scale(absmax(x, tuple(range(x.dim()))))
+    def quantize(self, x: Tensor, role: Role, amax: Tensor | None = None) -> Quantized:
+        self.check_input(x, role, amax)
+        scale = fp8_scale(absmax(x, tuple(range(x.dim()))) if amax is None else amax)
         return Quantized(codes=to_e4m3(x / scale), scale=scale)
 
     @override
@@ -62,8 +63,8 @@ class Fp8Tensor(NumberFormat):
         return q.codes.to(torch.float32) * q.scale
 
     @override
-    def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role) -> None:
-        library.fp8_groups(x.data_ptr(), out.data_ptr(), 1, x.numel(), x.numel())
+    def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role, amax: int | None) -> None:
+        library.fp8_groups(x.data_ptr(), out.data_ptr(), 1, x.numel(), x.numel(), amax)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +79,8 @@ class Fp8Row(NumberFormat):
         return "float32 per row"
 
     @override
-    def quantize(self, x: Tensor, role: Role) -> Quantized:
-        self.check_input(x, role)
+    def quantize(self, x: Tensor, role: Role, amax: Tensor | None = None) -> Quantized:
+        self.check_input(x, role, amax)
         scale = fp8_scale(absmax(x, (-1,)))
         return Quantized(codes=to_e4m3(x / scale), scale=scale)
 
@@ -89,9 +90,9 @@ class Fp8Row(NumberFormat):
         return q.codes.to(torch.float32) * q.scale
 
     @override
-    def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role) -> None:
+    def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role, amax: int | None) -> None:
         columns = x.shape[-1]
-        library.fp8_groups(x.data_ptr(), out.data_ptr(), x.numel() // columns, columns, columns)
+        library.fp8_groups(x.data_ptr(), out.data_ptr(), x.numel() // columns, columns, columns, amax)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +127,8 @@ class Fp8Block(NumberFormat):
         return blocks.flatten(-2)[..., : shape[-1]].contiguous()
 
     @override
-    def quantize(self, x: Tensor, role: Role) -> Quantized:
-        self.check_input(x, role)
+    def quantize(self, x: Tensor, role: Role, amax: Tensor | None = None) -> Quantized:
+        self.check_input(x, role, amax)
         blocks, dims = self._blocked(x, role)
         scale = fp8_scale(absmax(blocks, dims))
         return Quantized(codes=self._joined(to_e4m3(blocks / scale), x.shape, role), scale=scale.squeeze(dims))
@@ -140,9 +141,9 @@ class Fp8Block(NumberFormat):
         return self._joined(blocks * scale, q.codes.shape, role)
 
     @override
-    def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role) -> None:
+    def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role, amax: int | None) -> None:
         if role == "weight":
             library.fp8_tiles(x.data_ptr(), out.data_ptr(), x.shape[0], x.shape[1], self.size)
         else:
             columns = x.shape[-1]
-            library.fp8_groups(x.data_ptr(), out.data_ptr(), x.numel() // columns, columns, self.size)
+            library.fp8_groups(x.data_ptr(), out.data_ptr(), x.numel() // columns, columns, self.size, amax)

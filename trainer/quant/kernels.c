@@ -2,7 +2,8 @@
  * sources.
  *
  * Everything is IEEE float32 in the order written: compile without fast-math and with -ffp-contract=off. Input and
- * output are contiguous and do not overlap. The loops are plain so that a compiler can vectorise them.
+ * output are contiguous and do not overlap. The loops are plain so that a compiler can vectorise them. An `amax` that is
+ * not null stands for the largest magnitude of every group.
  */
 
 #include <float.h>
@@ -75,6 +76,10 @@ static inline uint32_t absmax_bits(const float *x, long count) {
 
 static inline float finite_or_nan(uint32_t bits) { return bits >= INFINITY_BITS ? NAN : from_bits(bits); }
 
+void trimtab_absmax(const float *restrict x, float *restrict out, long count) {
+    *out = finite_or_nan(absmax_bits(x, count));
+}
+
 void trimtab_bf16(const float *restrict x, float *restrict out, long count) {
     for (long i = 0; i < count; i++) {
         uint32_t bits = bits_of(x[i]);
@@ -91,11 +96,12 @@ static inline void fp8_values(const float *restrict x, float *restrict out, long
 
 static inline long smaller(long a, long b) { return a < b ? a : b; }
 
-void trimtab_fp8_groups(const float *restrict x, float *restrict out, long rows, long columns, long size) {
+void trimtab_fp8_groups(
+    const float *restrict x, float *restrict out, long rows, long columns, long size, const float *amax) {
     for (long r = 0; r < rows; r++, x += columns, out += columns) {
         for (long c = 0; c < columns; c += size) {
             long count = smaller(size, columns - c);
-            fp8_values(x + c, out + c, count, fp8_scale(absmax_bits(x + c, count)));
+            fp8_values(x + c, out + c, count, fp8_scale(amax ? bits_of(*amax) : absmax_bits(x + c, count)));
         }
     }
 }
@@ -238,8 +244,8 @@ NOINLINE static void nv_four_over_six(const float *restrict x, float *restrict o
 }
 
 /* `unit` is the largest block scale times the largest code. */
-static inline Group nv_group(const float *x, long size, float unit) {
-    Group group = {.amax = finite_or_nan(absmax_bits(x, size))};
+static inline Group nv_group(const float *x, long size, float unit, const float *amax) {
+    Group group = {.amax = amax ? *amax : finite_or_nan(absmax_bits(x, size))};
     group.enc = at_most(FLT_MAX, unit / group.amax);
     group.dec = 1.0f / group.enc;
     return group;
@@ -250,7 +256,8 @@ static inline void nv_join(BlockRun *run, long b, const Group *group) {
 }
 
 static inline void nv_runs(
-    const float *restrict x, float *restrict out, long groups, long size, float unit, int four_over_six, int absolute) {
+    const float *restrict x, float *restrict out, long groups, long size, float unit, const float *amax,
+    int four_over_six, int absolute) {
     BlockRun run = {0};
     Group group = {0};
     long blocks_in_group = size / NV_BLOCK, left = groups * blocks_in_group, left_in_group = 0;
@@ -258,7 +265,7 @@ static inline void nv_runs(
         run.count = left < NV_TOGETHER ? left : NV_TOGETHER;
         for (long b = 0; b < run.count; b++) {
             if (left_in_group == 0) {
-                group = nv_group(x + b * NV_BLOCK, size, unit);
+                group = nv_group(x + b * NV_BLOCK, size, unit, amax);
                 left_in_group = blocks_in_group;
             }
             left_in_group--;
@@ -271,22 +278,22 @@ static inline void nv_runs(
     }
 }
 
-void trimtab_nvfp4(const float *restrict x, float *restrict out, long groups, long size) {
-    nv_runs(x, out, groups, size, E4M3_MAX * E2M1_MAX, 0, 0);
+void trimtab_nvfp4(const float *restrict x, float *restrict out, long groups, long size, const float *amax) {
+    nv_runs(x, out, groups, size, E4M3_MAX * E2M1_MAX, amax, 0, 0);
 }
 
-void trimtab_nvfp4_46(const float *restrict x, float *restrict out, long groups, long size) {
-    nv_runs(x, out, groups, size, FOUR_OVER_SIX_UNIT, 1, 0);
+void trimtab_nvfp4_46(const float *restrict x, float *restrict out, long groups, long size, const float *amax) {
+    nv_runs(x, out, groups, size, FOUR_OVER_SIX_UNIT, amax, 1, 0);
 }
 
-void trimtab_nvfp4_46_mae(const float *restrict x, float *restrict out, long groups, long size) {
-    nv_runs(x, out, groups, size, FOUR_OVER_SIX_UNIT, 1, 1);
+void trimtab_nvfp4_46_mae(const float *restrict x, float *restrict out, long groups, long size, const float *amax) {
+    nv_runs(x, out, groups, size, FOUR_OVER_SIX_UNIT, amax, 1, 1);
 }
 
 /* One group; a block scale is shared by 16 rows. */
-void trimtab_nvfp4_tiles(const float *restrict x, float *restrict out, long rows, long columns) {
+void trimtab_nvfp4_tiles(const float *restrict x, float *restrict out, long rows, long columns, const float *amax) {
     BlockRun run = {0};
-    Group group = nv_group(x, rows * columns, E4M3_MAX * E2M1_MAX);
+    Group group = nv_group(x, rows * columns, E4M3_MAX * E2M1_MAX, amax);
     for (long b = 0; b < NV_TOGETHER; b++) nv_join(&run, b, &group);
     for (long band = 0; band < rows; band += NV_BLOCK) {
         for (long c = 0; c < columns; c += run.count * NV_BLOCK) {

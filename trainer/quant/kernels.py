@@ -17,11 +17,17 @@ SOURCE = Source(Path(__file__).with_name("kernels.c"), flags=("-ffp-contract=off
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
-    """The compiled functions. Each takes the addresses of contiguous float32 input and output, and then its sizes."""
+    """The compiled functions. Each takes the addresses of contiguous float32 input and output, and then its sizes.
 
+    Those in `TAKE_AMAX` take last the address of a float32 that stands for the largest magnitude of every group, or
+    None.
+    """
+
+    absmax: Callable[[int, int, int], None]
+    """count; writes one value"""
     bf16: Callable[[int, int, int], None]
     """count"""
-    fp8_groups: Callable[[int, int, int, int, int], None]
+    fp8_groups: Callable[[int, int, int, int, int, int | None], None]
     """rows, columns, values of a row that share a scale (the last group of a row may have fewer)"""
     fp8_tiles: Callable[[int, int, int, int, int], None]
     """rows, columns, side of a tile (the last ones may be smaller)"""
@@ -29,17 +35,18 @@ class Library:
     """blocks of 32"""
     mxfp8_rceil: Callable[[int, int, int], None]
     """blocks of 32"""
-    nvfp4: Callable[[int, int, int, int], None]
+    nvfp4: Callable[[int, int, int, int, int | None], None]
     """groups that share a global scale, values in each"""
-    nvfp4_46: Callable[[int, int, int, int], None]
+    nvfp4_46: Callable[[int, int, int, int, int | None], None]
     """groups that share a global scale, values in each"""
-    nvfp4_46_mae: Callable[[int, int, int, int], None]
+    nvfp4_46_mae: Callable[[int, int, int, int, int | None], None]
     """groups that share a global scale, values in each"""
-    nvfp4_tiles: Callable[[int, int, int, int], None]
+    nvfp4_tiles: Callable[[int, int, int, int, int | None], None]
     """rows, columns"""
 
 
 SIZE_ARGUMENTS = {
+    "absmax": 1,
     "bf16": 1,
     "fp8_groups": 3,
     "fp8_tiles": 3,
@@ -50,6 +57,7 @@ SIZE_ARGUMENTS = {
     "nvfp4_46_mae": 2,
     "nvfp4_tiles": 2,
 }
+TAKE_AMAX = ("fp8_groups", "nvfp4", "nvfp4_46", "nvfp4_46_mae", "nvfp4_tiles")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +91,9 @@ def _bind(shared: Any) -> Library:
     functions: dict[str, Any] = {}
     for name in (f.name for f in fields(Library)):
         function = getattr(shared, f"trimtab_{name}")
-        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p] + [ctypes.c_long] * SIZE_ARGUMENTS[name]
+        function.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_long] * SIZE_ARGUMENTS[name]
+        if name in TAKE_AMAX:
+            function.argtypes = [*function.argtypes, ctypes.c_void_p]
         function.restype = None
         functions[name] = function
     return Library(**functions)

@@ -5,6 +5,7 @@ What they compute, forward and back, is in `matmul`.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from typing import cast, get_args
 
@@ -13,9 +14,13 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from trimtab.trainer.quant import native
-from trimtab.trainer.quant.format import NumberFormat, Quantized
+from trimtab.trainer.quant.format import NumberFormat, Quantized, absolute_maximum
 from trimtab.trainer.quant.matmul import Backward, QuantisedMatmul, product
 from trimtab.trainer.quant.native import Execution
+
+_Quantised = tuple[Tensor | Quantized, Tensor | None]
+"""Q(W / scale), float32, or its codes where they are multiplied natively, and the largest magnitude that came from the
+layers that share the scale of the weight."""
 
 
 class QuantLayer(nn.Module, ABC):
@@ -37,8 +42,11 @@ class QuantLayer(nn.Module, ABC):
         self.kept = kept
         """The layer was kept out of the conversion: `set_format` leaves it in its format."""
         self.format = fmt
+        self.merged: dict[str, QuantLinear] = {}
+        """The layers that a serving engine merges into one matrix, this one included, by name; empty if it merges none
+        with this one. See `merged`."""
         self._frozen = False
-        self._cached: dict[int, tuple[tuple[object, ...], Tensor | Quantized]] = {}
+        self._cached: dict[int, tuple[tuple[object, ...], _Quantised]] = {}
 
     @property
     def backward_mode(self) -> Backward:
@@ -79,6 +87,12 @@ class QuantLayer(nn.Module, ABC):
         how = "native" if native_everywhere or self.format.family == "fp32" else "emulated"
         return f"{self.format.family}-{how}"
 
+    @property
+    def sharing(self) -> dict[str, QuantLinear]:
+        """Those of `merged` with which the weight has one scale now, this layer included: all of them or none."""
+        one_format = all(layer.format == self.format for layer in self.merged.values())
+        return self.merged if self.format.tensor_wide and one_format else {}
+
     @abstractmethod
     def matrices(self) -> dict[str, torch.Size]:
         """Shape [N, K] of the matrices that the layer multiplies by, under the names of the Parameters that hold
@@ -101,7 +115,7 @@ class QuantLayer(nn.Module, ABC):
                 )
             scale = scale.to(next(self.parameters()).device, torch.float32)
         self.input_scale = scale
-        self._cached.clear()
+        self._forget()
 
     def freeze(self) -> None:
         """Quantise the weight once and reuse it until `thaw`.
@@ -110,12 +124,17 @@ class QuantLayer(nn.Module, ABC):
         quantise again; writes through `weight.data` are not counted by torch: call `freeze` again after them.
         """
         self._frozen = True
-        self._cached.clear()
+        self._forget()
 
     def thaw(self) -> None:
         """Quantise the weight in every forward pass again."""
         self._frozen = False
-        self._cached.clear()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Quantise again what depends on this layer's weight."""
+        for layer in (self, *self.merged.values()):
+            layer._cached.clear()
 
     @property
     def frozen(self) -> bool:
@@ -131,29 +150,35 @@ class QuantLayer(nn.Module, ABC):
         fmt = self.format
         out_dtype = x.dtype
         scale = None if fmt.scale_free else scale
-        weight_q = self._quantised_weight(weight, scale, slot)
+        weight_q, amax = self._quantised_weight(weight, scale, slot)
         x = x.float()
         bias = None if bias is None else bias.float()
         trains = x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
         if trains and torch.is_grad_enabled():
-            arguments = (x, weight.float(), bias, weight_q, fmt, scale, self._backward_mode)
+            arguments = (x, weight.float(), bias, weight_q, fmt, scale, self._backward_mode, amax)
             y: Tensor = QuantisedMatmul.apply(*arguments)  # type: ignore[no-untyped-call]
         else:
             y = product(x if scale is None else x * scale, weight_q, bias, fmt)
         return y.to(out_dtype)
 
-    def _quantised_weight(self, weight: Tensor, scale: Tensor | None, slot: int) -> Tensor | Quantized:
-        """Q(W / scale), float32, or its codes where they are multiplied natively; without gradient."""
+    def _quantised_weight(self, weight: Tensor, scale: Tensor | None, slot: int) -> _Quantised:
         codes = native.runs(self._execution, self.format, weight.device, weight.shape)
         if not self._frozen:
-            return _quantise_weight(weight, self.format, scale, codes=codes)
-        key = (self.format.name, codes, weight._version, weight.data_ptr())
+            return self._quantise_weight(weight, scale, codes=codes)
+        weights = (weight, *(layer.weight for layer in self.sharing.values()))
+        key = (self.format.name, codes, *((each._version, each.data_ptr()) for each in weights))
         cached = self._cached.get(slot)
         if cached is None or cached[0] != key:
             with torch.inference_mode(False):
-                cached = key, _quantise_weight(weight, self.format, scale, codes=codes)
+                cached = key, self._quantise_weight(weight, scale, codes=codes)
             self._cached[slot] = cached
         return cached[1]
+
+    def _quantise_weight(self, weight: Tensor, scale: Tensor | None, *, codes: bool) -> _Quantised:
+        shared = [absolute_maximum(_rescaled(layer.weight, layer.input_scale)) for layer in self.sharing.values()]
+        amax = functools.reduce(torch.maximum, shared) if shared else None
+        quantise = self.format.quantize if codes else self.format.fake
+        return quantise(_rescaled(weight, scale), "weight", amax), amax
 
 
 class QuantLinear(QuantLayer):
@@ -192,7 +217,7 @@ class QuantLinear(QuantLayer):
         )
 
 
-def _quantise_weight(weight: Tensor, fmt: NumberFormat, scale: Tensor | None, *, codes: bool) -> Tensor | Quantized:
+def _rescaled(weight: Tensor, scale: Tensor | None) -> Tensor:
+    """What the quantiser is given, float32, without gradient."""
     weight = weight.detach().float()
-    weight = weight if scale is None else weight / scale
-    return fmt.quantize(weight, "weight") if codes else fmt.fake(weight, "weight")
+    return weight if scale is None else weight / scale

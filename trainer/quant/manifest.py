@@ -6,6 +6,7 @@ from torch import nn
 
 from trimtab.hooks.contract import TensorContract
 from trimtab.trainer.quant.convert import quant_layers
+from trimtab.trainer.quant.linear import QuantLayer
 
 HIGH_PRECISION = ("fp32", "bf16")
 """Families of formats in which a tensor does not count as quantised."""
@@ -14,7 +15,8 @@ HIGH_PRECISION = ("fp32", "bf16")
 def manifest(model: nn.Module) -> dict[str, TensorContract]:
     """The contract of every weight that `model`, once converted, multiplies by, kept ones included, by Parameter name.
 
-    Embeddings, norms, biases and routers that are no `nn.Linear` have no format and are not listed.
+    `scale_mode` names the layers that share the scale of a weight, this one included: see `merged`. Embeddings, norms,
+    biases and routers that are no `nn.Linear` have no format and are not listed.
 
     Raises:
         ValueError: a model without converted layers.
@@ -22,7 +24,7 @@ def manifest(model: nn.Module) -> dict[str, TensorContract]:
     found = {
         f"{name}.{parameter}": TensorContract(
             format=layer.format.name,
-            scale_mode=layer.format.scale_mode,
+            scale_mode=_scale_mode(layer),
             tie_rule=layer.format.tie_rule,
             quantised=layer.format.family not in HIGH_PRECISION,
         )
@@ -32,3 +34,8 @@ def manifest(model: nn.Module) -> dict[str, TensorContract]:
     if not found:
         raise ValueError("model: has no quantised layers; convert it first")
     return found
+
+
+def _scale_mode(layer: QuantLayer) -> str:
+    sharing = layer.sharing
+    return layer.format.scale_mode + (f" shared by {', '.join(sharing)}" if sharing else "")

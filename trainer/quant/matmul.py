@@ -58,9 +58,10 @@ class QuantisedMatmul(Function):
         fmt: NumberFormat,
         scale: Tensor | None,
         backward: Backward,
+        amax: Tensor | None,
     ) -> Tensor:
-        """[..., K] by [N, K] to [..., N], all float32; `weight_q` is Q(W / s)."""
-        ctx.fmt, ctx.mode = fmt, backward
+        """[..., K] by [N, K] to [..., N], all float32; `weight_q` is Q(W / s), `amax` what W's quantiser was given."""
+        ctx.fmt, ctx.mode, ctx.amax = fmt, backward, amax
         scaled = x if scale is None else x * scale
         if backward != "dequantized":
             ctx.save_for_backward(x, weight, scale if backward == "quantized" else None)
@@ -82,7 +83,7 @@ class QuantisedMatmul(Function):
         rows = grad.reshape(-1, grad.shape[-1])
         grad_x = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
-            grad_x = _quantised_grad_x(grad, weight, scale, fmt) if quantized else grad @ weight
+            grad_x = _quantised_grad_x(grad, weight, scale, fmt, ctx.amax) if quantized else grad @ weight
             grad_x = grad_x if scale is None else grad_x.mul_(scale)
         if ctx.needs_input_grad[1]:
             x = x.reshape(-1, x.shape[-1])
@@ -90,15 +91,17 @@ class QuantisedMatmul(Function):
             grad_weight = grad_weight if scale is None else grad_weight.div_(scale)
         if ctx.needs_input_grad[2]:
             grad_bias = rows.sum(0)
-        return grad_x, grad_weight, grad_bias, None, None, None, None
+        return grad_x, grad_weight, grad_bias, None, None, None, None, None
 
 
-def _quantised_grad_x(grad: Tensor, weight: Tensor, scale: Tensor | None, fmt: NumberFormat) -> Tensor:
+def _quantised_grad_x(
+    grad: Tensor, weight: Tensor, scale: Tensor | None, fmt: NumberFormat, amax: Tensor | None
+) -> Tensor:
     """[..., N] by [N, K] to [..., K], contracted over N."""
     transposed = (weight if scale is None else weight / scale).t()
     return F.linear(
         fmt.fake(_padded(grad, fmt.block("gradient")[1]), "gradient"),
-        fmt.fake(_padded(transposed, fmt.block("weight")[1]), "weight"),
+        fmt.fake(_padded(transposed, fmt.block("weight")[1]), "weight", amax),
     )
 
 

@@ -47,8 +47,8 @@ class MxFp8(NumberFormat):
         return (1, BLOCK)
 
     @override
-    def quantize(self, x: Tensor, role: Role) -> Quantized:
-        self.check_input(x, role)
+    def quantize(self, x: Tensor, role: Role, amax: Tensor | None = None) -> Quantized:
+        self.check_input(x, role, amax)
         blocks = x.reshape(*x.shape[:-1], x.shape[-1] // BLOCK, BLOCK)
         scale = e8m0_scale(absmax(blocks, (-1,)), round_up=self.rule == "rceil")
         codes = to_e4m3(blocks / scale.to(torch.float32))
@@ -61,6 +61,6 @@ class MxFp8(NumberFormat):
         return (blocks * q.scale.to(torch.float32)[..., None]).reshape(q.codes.shape)
 
     @override
-    def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role) -> None:
+    def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role, amax: int | None) -> None:
         kernel = library.mxfp8_rceil if self.rule == "rceil" else library.mxfp8
         kernel(x.data_ptr(), out.data_ptr(), x.numel() // BLOCK)

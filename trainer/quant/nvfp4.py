@@ -49,6 +49,7 @@ class NvFp4(NumberFormat):
     four_over_six: ErrorRule | None = None
     """How the errors of the two candidates are measured; None without four-over-six."""
     family: ClassVar[Family] = "nvfp4"
+    tensor_wide: ClassVar[bool] = True
 
     @property
     @override
@@ -70,9 +71,10 @@ class NvFp4(NumberFormat):
         return (1, BLOCK)
 
     @override
-    def quantize(self, x: Tensor, role: Role) -> Quantized:
-        self.check_input(x, role)
-        amax = absmax(x, (0, 1) if role == "weight" else (-1,))
+    def quantize(self, x: Tensor, role: Role, amax: Tensor | None = None) -> Quantized:
+        self.check_input(x, role, amax)
+        if amax is None:
+            amax = absmax(x, (0, 1) if role == "weight" else (-1,))
         enc, dec = global_scales(amax, self.scale_bound)
         blocks = x.reshape(*x.shape[:-1], x.shape[-1] // BLOCK, BLOCK)
         block_amax = absmax(blocks, (-1,))
@@ -109,11 +111,11 @@ class NvFp4(NumberFormat):
         return (blocks * q.scale.to(torch.float32)[..., None] * q.global_scale[..., None]).reshape(q.codes.shape)
 
     @override
-    def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role) -> None:
+    def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role, amax: int | None) -> None:
         group = x.numel() if role == "weight" else x.shape[-1]
         kernels_by_rule = {None: library.nvfp4, "mse": library.nvfp4_46, "mae": library.nvfp4_46_mae}
         kernel = kernels_by_rule[self.four_over_six]
-        kernel(x.data_ptr(), out.data_ptr(), x.numel() // group, group)
+        kernel(x.data_ptr(), out.data_ptr(), x.numel() // group, group, amax)
 
 
 def global_scales(amax: Tensor, bound: float) -> tuple[Tensor, Tensor]:

@@ -32,6 +32,7 @@ class NvFp4Pretrain(NumberFormat):
     with as many dimensions as the tensor has, all 1."""
 
     family: ClassVar[Family] = "nvfp4"
+    tensor_wide: ClassVar[bool] = True
     rotates: ClassVar[bool] = True
 
     @property
@@ -51,9 +52,9 @@ class NvFp4Pretrain(NumberFormat):
         return x.reshape(*x.shape[:-1], *columns), (-1,)
 
     @override
-    def quantize(self, x: Tensor, role: Role) -> Quantized:
-        self.check_input(x, role)
-        amax = absmax(x, tuple(range(x.dim())))
+    def quantize(self, x: Tensor, role: Role, amax: Tensor | None = None) -> Quantized:
+        self.check_input(x, role, amax)
+        amax = absmax(x, tuple(range(x.dim()))) if amax is None else amax
         enc, dec = global_scales(amax, E4M3_MAX)
         blocks, dims = self._blocked(x, role)
         base = plain_base(absmax(blocks, dims), enc.reshape([1] * blocks.dim()))
@@ -71,14 +72,14 @@ class NvFp4Pretrain(NumberFormat):
         return (blocks * scale * q.global_scale.reshape([1] * blocks.dim())).reshape(q.codes.shape)
 
     @override
-    def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role) -> None:
+    def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role, amax: int | None) -> None:
         if role == "weight":
-            library.nvfp4_tiles(x.data_ptr(), out.data_ptr(), x.shape[0], x.shape[1])
+            library.nvfp4_tiles(x.data_ptr(), out.data_ptr(), x.shape[0], x.shape[1], amax)
         else:
-            library.nvfp4(x.data_ptr(), out.data_ptr(), 1, x.numel())
+            library.nvfp4(x.data_ptr(), out.data_ptr(), 1, x.numel(), amax)
 
     @override
-    def fake(self, x: Tensor, role: Role) -> Tensor:
+    def fake(self, x: Tensor, role: Role, amax: Tensor | None = None) -> Tensor:
         if role == "gradient":  # the kernels have no generator
-            return self.dequantize(self.quantize(x.detach(), role), role)
-        return super(NvFp4Pretrain, self).fake(x, role)
+            return self.dequantize(self.quantize(x.detach(), role, amax), role)
+        return super(NvFp4Pretrain, self).fake(x, role, amax)

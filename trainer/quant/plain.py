@@ -26,8 +26,8 @@ class Float32(NumberFormat):
         return "none"
 
     @override
-    def quantize(self, x: Tensor, role: Role) -> Quantized:
-        self.check_input(x, role)
+    def quantize(self, x: Tensor, role: Role, amax: Tensor | None = None) -> Quantized:
+        self.check_input(x, role, amax)
         return Quantized(codes=x)
 
     @override
@@ -35,7 +35,7 @@ class Float32(NumberFormat):
         return q.codes
 
     @override
-    def fake(self, x: Tensor, role: Role) -> Tensor:
+    def fake(self, x: Tensor, role: Role, amax: Tensor | None = None) -> Tensor:
         return x.detach()
 
 
@@ -52,8 +52,8 @@ class BFloat16(NumberFormat):
         return "none"
 
     @override
-    def quantize(self, x: Tensor, role: Role) -> Quantized:
-        self.check_input(x, role)
+    def quantize(self, x: Tensor, role: Role, amax: Tensor | None = None) -> Quantized:
+        self.check_input(x, role, amax)
         return Quantized(codes=x.to(torch.bfloat16))
 
     @override
@@ -61,5 +61,5 @@ class BFloat16(NumberFormat):
         return q.codes.to(torch.float32)
 
     @override
-    def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role) -> None:
+    def _native(self, library: kernels.Library, x: Tensor, out: Tensor, role: Role, amax: int | None) -> None:
         library.bf16(x.data_ptr(), out.data_ptr(), x.numel())
