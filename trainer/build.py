@@ -100,6 +100,6 @@ def _text_task(task: ReasoningGymConfig | QuestionsConfig, tokenizer: Tokenizer)
         response_length=task.response_length,
         size=task.size,
         seed=task.seed,
-        threshold=task.threshold,
+        threshold=None if task.threshold == "none" else task.threshold,
         config=task.settings,
     )

@@ -66,15 +66,15 @@ class Collector:
         return Experience(rollout=everything.rows(rows), graded=sampled.rows(rows), sampled=sampled)
 
     def _sample(self, data: torch.Generator, sampling: torch.Generator) -> tuple[Rollout, Graded]:
-        prompts = self.task.prompts(self.config.prompts, data).repeated(self.config.group_size)
         rollout = self.sampler.generate(
-            prompts,
+            self.task.prompts(self.config.prompts, data),
             self.task.response_length,
+            samples=self.config.group_size,
             head=self.config.head,
             temperature=self.config.temperature,
             generator=sampling,
         )
-        return rollout, self.task.grade(prompts, rollout.responses, rollout.entropy)
+        return rollout, self.task.grade(rollout.prompts, rollout.responses, rollout.entropy)
 
     def _signals(self, grades: list[Graded]) -> int:
         return sum(int((~uninformative_groups(graded.rewards, self.config.group_size)).sum()) for graded in grades)

@@ -25,7 +25,7 @@ def adamw(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
     """AdamW without weight decay, with float32 moments for parameters of either type."""
     chosen = list(parameters)
     if all(parameter.dtype == torch.float32 for parameter in chosen):
-        return torch.optim.AdamW(chosen, lr=lr, betas=BETAS, eps=EPS, weight_decay=0.0)
+        return torch.optim.AdamW(chosen, lr=lr, betas=BETAS, eps=EPS, weight_decay=0.0, fused=True)
     return BFloat16AdamW(chosen, lr=lr)
 
 

@@ -19,6 +19,8 @@ from trimtab.trainer.quant import freeze, set_format
 from trimtab.trainer.tasks.task import Prompts
 
 Weights = dict[str, Tensor]
+NEVER = -1e4
+"""Stands for the log of probability 0 where it is multiplied by that probability."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,40 +90,46 @@ class TorchSampler:
         self.version = version
         self.kv_format = kv_format
 
-    @torch.no_grad()
     def generate(
-        self, prompts: Prompts, length: int, *, head: int, temperature: float, generator: torch.Generator
+        self,
+        prompts: Prompts,
+        length: int,
+        *,
+        samples: int = 1,
+        head: int,
+        temperature: float,
+        generator: torch.Generator,
     ) -> Rollout:
-        """Sample one response of up to `length` tokens for each of the B prompts.
+        """Sample `samples` responses of up to `length` tokens for each of the prompts, in consecutive rows.
 
         A head larger than the vocabulary is the whole vocabulary.
         """
-        batch, width = prompts.tokens.shape
         model = cast(LanguageModel, self.model)
-        cache = model.new_cache(batch, width + length, self.kv_format)
-        logits = model(prompts.tokens, cache=cache, keep_last=1, padding=prompts.padding)
+        cache, logits = self._read(model, prompts, samples, length)
+        rows = prompts.repeated(samples)
+        batch = len(rows.tokens)
         head = min(head, logits.shape[-1])
         responses = torch.full((batch, length), self.pad)
         logprobs, entropy = torch.zeros(batch, length), torch.zeros(batch, length)
         head_ids = torch.arange(head).repeat(batch, length, 1)
         head_logprobs = torch.zeros(batch, length, head)
         done = torch.zeros(batch, dtype=torch.bool)
-        for position in range(length):
-            log_p = torch.log_softmax(logits[:, -1].float() / temperature, -1)
-            p = log_p.exp()
-            token = torch.multinomial(p, 1, generator=generator)[:, 0]
-            token = torch.where(done, self.pad, token)
-            responses[:, position] = token
-            logprobs[:, position] = log_p.gather(1, token[:, None])[:, 0]
-            entropy[:, position] = torch.special.entr(p).sum(-1)
-            top = log_p.topk(head, -1)
-            head_ids[:, position], head_logprobs[:, position] = top.indices, top.values
-            done |= token == self.end
-            if position == length - 1 or bool(done.all()):
-                break
-            logits = model(token[:, None], cache=cache, padding=prompts.padding)
+        with torch.inference_mode():
+            for position in range(length):
+                log_p = torch.log_softmax(logits[:, -1].float() / temperature, -1)
+                p = log_p.exp()
+                token = torch.where(done, self.pad, drawn(p, generator))
+                responses[:, position] = token
+                logprobs[:, position] = log_p.gather(1, token[:, None])[:, 0]
+                entropy[:, position] = -(p * log_p.clamp_min(NEVER)).sum(-1)
+                top = log_p.topk(head, -1)
+                head_ids[:, position], head_logprobs[:, position] = top.indices, top.values
+                done |= token == self.end
+                if position == length - 1 or bool(done.all()):
+                    break
+                logits = model(token[:, None], cache=cache, padding=rows.padding)
         return Rollout(
-            prompts=prompts,
+            prompts=rows,
             responses=responses,
             logprobs=logprobs,
             entropy=entropy,
@@ -129,3 +137,21 @@ class TorchSampler:
             head_logprobs=head_logprobs,
             version=self.version,
         )
+
+    @torch.inference_mode()
+    def _read(self, model: LanguageModel, prompts: Prompts, samples: int, length: int) -> tuple[Any, Tensor]:
+        """The cache and the last logits of each row; a prompt is read once, whatever the number of its samples."""
+        count, width = prompts.tokens.shape
+        cache = model.new_cache(count, width + length, self.kv_format)
+        logits = model(prompts.tokens, cache=cache, keep_last=1, padding=prompts.padding)
+        cache.batch_repeat_interleave(samples)
+        return cache, logits.repeat_interleave(samples, 0)
+
+
+def drawn(p: Tensor, generator: torch.Generator) -> Tensor:
+    """[B] one token from each row of the [B, V] probabilities, by inversion: one random number a row, where
+    `torch.multinomial` takes one a token, which costs more than the rest of the sampling. A token of probability 0 is
+    never drawn."""
+    reached = p.double().cumsum(-1)
+    level = torch.rand(len(p), 1, generator=generator, dtype=torch.float64) * reached[:, -1:]
+    return torch.searchsorted(reached, level, right=True)[:, 0].clamp_max(p.shape[1] - 1)

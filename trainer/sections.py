@@ -39,8 +39,8 @@ class ReasoningGymConfig(Section):
     """Of the problems; which of them a step draws is the run's seed's business."""
     response_length: int = Field(default=128, ge=1)
     """Most tokens of a response."""
-    threshold: float | None = Field(default=0.99, ge=0, le=1)
-    """Score of its verifier from which on the reward is 1, and 0 below it; none takes the score itself."""
+    threshold: Annotated[float, Field(ge=0, le=1)] | Literal["none"] = 0.99
+    """Score of its verifier from which on the reward is 1, and 0 below it; `none` takes the score itself."""
 
 
 class QuestionsConfig(Section):
@@ -61,8 +61,8 @@ class DecoderConfig(Section):
     layers: int = Field(default=2, ge=1)
     heads: int = Field(default=4, ge=1)
     hidden: int = Field(default=256, ge=8)
-    keep: tuple[str, ...] = ("head",)
-    """Linear layers, by name or glob, that compute in BF16 whatever the format; embeddings and norms always do."""
+    keep: tuple[str, ...] = ()
+    """Linear layers, by name or glob, that compute in BF16 whatever the format, beside what the recipe keeps."""
     execution: Literal["auto", "native", "emulated"] = "auto"
     """Whether a number format computes natively, where the machine has a kernel for it, or is emulated in float32."""
     weights: Literal["float32", "bfloat16"] = "float32"
@@ -177,8 +177,9 @@ class UpdateConfig(Section):
 class ShadowConfig(Section):
     """The BF16 twin of the ratio."""
 
-    every: int = Field(default=1, ge=0)
-    """Steps between twins; 0 computes none, and calibrated clipping is refused."""
+    every: int = Field(default=5, ge=0)
+    """Steps between twins, each of which costs up to a third of a step; 0 computes none, and calibrated clipping is
+    refused."""
 
 
 class EvalConfig(Section):

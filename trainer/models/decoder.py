@@ -28,6 +28,11 @@ class KeyValueCache:
         self.values[layer][:, :, self.length : end] = stored(value, self.kv_format)
         return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
 
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat each sequence `repeats` times in a row."""
+        self.keys = [key.repeat_interleave(repeats, 0) for key in self.keys]
+        self.values = [value.repeat_interleave(repeats, 0) for value in self.values]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:

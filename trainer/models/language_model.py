@@ -31,5 +31,6 @@ class LanguageModel(Protocol):
 
     def new_cache(self, batch: int, capacity: int, kv_format: str = "none") -> Any:
         """An empty cache for `batch` sequences of up to `capacity` tokens, which holds keys and values in `kv_format`
-        (see `trainer.quant.kv_cache`); only the model looks inside."""
+        (see `trainer.quant.kv_cache`); only the model looks inside. Its `batch_repeat_interleave(n)` repeats each
+        sequence `n` times in a row."""
         ...

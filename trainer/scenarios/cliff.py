@@ -10,11 +10,12 @@ from __future__ import annotations
 from trimtab.hooks.controls import Controls
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.scenarios.scenario import Scenario, ScenarioRun
-from trimtab.trainer.sections import OutlierConfig, RolloutConfig
+from trimtab.trainer.sections import OutlierConfig, RolloutConfig, ShadowConfig
 
 _REFERENCE = RunConfig(
     steps=110,
     rollout=RolloutConfig(lag=2),
+    shadow=ShadowConfig(every=1),
     outliers=OutlierConfig(channels=2, scale=16.0, seed=11),
 )
 _LOW_PRECISION = _REFERENCE.model_copy(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.scenarios.scenario import Scenario, ScenarioRun
-from trimtab.trainer.sections import OutlierConfig, RolloutConfig, ScheduledChange
+from trimtab.trainer.sections import OutlierConfig, RolloutConfig, ScheduledChange, ShadowConfig
 
 SWITCH_STEP = 12
 
 _REFERENCE = RunConfig(
     steps=180,
     rollout=RolloutConfig(lag=2),
+    shadow=ShadowConfig(every=1),
     outliers=OutlierConfig(channels=4, scale=16.0, seed=1),
 )
 _SWITCHED = _REFERENCE.model_copy(

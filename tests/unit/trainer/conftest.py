@@ -29,6 +29,7 @@ def tiny(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
             "warm_start": {"steps": 60, "batch": 64},
             "rollout": {"prompts": 6, "group_size": 4, "lag": 2, "head": 5},
             "outliers": {"channels": 1, "scale": 16.0},
+            "shadow": {"every": 1},
             "evaluation": {"prompts": 32},
             "controls": {"ratio_reference": "sampler", "sampler_format": "nvfp4"},
         }

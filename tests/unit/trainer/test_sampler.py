@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import scipy.stats
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.models.huggingface import HuggingFaceLM
 from trimtab.trainer.quant import Recipe, convert
-from trimtab.trainer.sampler import TorchSampler
+from trimtab.trainer.sampler import Rollout, TorchSampler, drawn
 from trimtab.trainer.tasks.characters import CharacterTokenizer
 from trimtab.trainer.tasks.reasoning_gym import ReasoningGym
 from trimtab.trainer.tasks.running_sum import END, PAD, RunningSum
+from trimtab.trainer.tasks.task import Prompts
 from trimtab.trainer.warm_start import build_decoder, warm_weights
 
 
@@ -102,7 +106,7 @@ def test_rows_of_different_lengths_are_sampled_as_if_alone() -> None:
     assert prompts.padding is not None
     assert len(set(prompts.padding.tolist())) > 2
     rollout = sampler.generate(prompts, 10, head=4, temperature=0.8, generator=torch.Generator().manual_seed(2))
-    assert rollout.prompts is prompts
+    assert torch.equal(rollout.prompts.tokens, prompts.tokens)
     mask = task.grade(prompts, rollout.responses).mask > 0
     for row, skip in enumerate(prompts.padding.tolist()):
         alone = sampler.model(rollout.tokens[row : row + 1, skip:-1], keep_last=10)
@@ -153,3 +157,58 @@ def _text_sampler() -> tuple[TorchSampler, ReasoningGym]:
     sampler = TorchSampler(model, end=task.end, pad=task.pad)
     sampler.sync(model.state_dict(), 0, "fp32")
     return sampler, task
+
+
+def test_samples_of_a_prompt_are_consecutive_rows_and_drawn_as_if_it_stood_there_so_often(tiny: RunConfig) -> None:
+    """Formats whose scales span a batch see the same largest values, so nothing but the work changes."""
+    model = build_decoder(tiny)
+    convert(model, Recipe(name="mine", format="nvfp4"))
+    sampler, task = TorchSampler(model, end=END, pad=PAD), RunningSum(digits=3)
+    prompts = task.prompts(5, torch.Generator().manual_seed(1))
+    settings: dict[str, Any] = {"head": 4, "temperature": 1.0}
+    together = sampler.generate(prompts, 6, samples=3, generator=torch.Generator().manual_seed(2), **settings)
+    apart = sampler.generate(prompts.repeated(3), 6, generator=torch.Generator().manual_seed(2), **settings)
+    assert torch.equal(together.prompts.tokens, apart.prompts.tokens)
+    assert torch.equal(together.responses, apart.responses)
+    torch.testing.assert_close(together.logprobs, apart.logprobs, rtol=0, atol=1e-5)
+    torch.testing.assert_close(together.head_logprobs, apart.head_logprobs, rtol=0, atol=1e-5)
+
+
+def test_the_entropy_is_that_of_the_distribution_that_was_sampled_from(tiny: RunConfig) -> None:
+    model = build_decoder(tiny)
+    convert(model, Recipe(name="mine", format="bf16"))
+    sampler, task = TorchSampler(model, end=END, pad=PAD), RunningSum(digits=3)
+    prompts = task.prompts(4, torch.Generator().manual_seed(1))
+    rollout = sampler.generate(prompts, 6, head=16, temperature=0.7, generator=torch.Generator().manual_seed(2))
+    assert rollout.head_logprobs.shape == (4, 6, 16)  # the whole vocabulary
+    expected = -(rollout.head_logprobs.exp() * rollout.head_logprobs).sum(-1)
+    reached = rollout.head_logprobs.exp().sum(-1) > 0.5
+    expected = torch.where(reached, expected, 0.0)
+    torch.testing.assert_close(rollout.entropy[rollout.logprobs != 0], expected[rollout.logprobs != 0])
+
+
+def test_rollouts_of_prompts_of_different_widths_become_one(tiny: RunConfig) -> None:
+    model = build_decoder(tiny)
+    convert(model, Recipe(name="mine", format="bf16"))
+    sampler = TorchSampler(model, end=END, pad=PAD)
+    rows = ([[1, 2, 10], [3, 10]], [[4, 10]])
+    parts = []
+    for part in rows:
+        prompts = Prompts.left_padded(part, part, PAD)
+        parts.append(sampler.generate(prompts, 4, head=2, temperature=1.0, generator=torch.Generator().manual_seed(3)))
+    whole = Rollout.concatenated(parts, PAD)
+    assert whole.prompts.tokens.tolist() == [[1, 2, 10], [PAD, 3, 10], [PAD, 4, 10]]
+    assert whole.prompts.padding is not None
+    assert whole.prompts.padding.tolist() == [0, 1, 1]
+    assert torch.equal(whole.responses, torch.cat([part.responses for part in parts]))
+    chosen = whole.rows(torch.tensor([2, 0]))
+    assert chosen.prompts.problems == ([4, 10], [1, 2, 10])
+    assert torch.equal(chosen.logprobs, whole.logprobs[[2, 0]])
+
+
+def test_tokens_are_drawn_in_proportion_to_their_probabilities_and_never_at_zero() -> None:
+    p = torch.tensor([0.0, 0.2, 0.5, 0.0, 0.3, 0.0])
+    tokens = drawn(p.expand(200_000, 6), torch.Generator().manual_seed(0))
+    counts = torch.bincount(tokens, minlength=6)
+    assert counts[[0, 3, 5]].tolist() == [0, 0, 0]
+    assert scipy.stats.chisquare(counts[[1, 2, 4]].numpy(), [40_000, 100_000, 60_000]).pvalue > 1e-3

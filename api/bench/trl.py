@@ -1,0 +1,165 @@
+"""What a training step costs beside TRL's GRPOTrainer: the same model, task, batch, lengths and threads.
+
+Both train a tiny random Qwen3 on running sums in float32, with the embedded sampler and TRL's own generation: the same
+number of prompts and responses a step, two updates on each batch of responses, PPO clip, token mean, no KL penalty.
+They take turns, a step each. A step is everything from sampling to the last update, and trimtab's includes what its
+hooks measure.
+"""
+
+from __future__ import annotations
+
+import queue
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from trimtab.api.bench.tiny import tiny_qwen3, tiny_trainer
+from trimtab.hooks.controls import Controls
+from trimtab.trainer.config import RunConfig
+from trimtab.trainer.sections import RolloutConfig, ShadowConfig, UpdateConfig
+from trimtab.trainer.tasks.running_sum import END, EQUALS, PAD, RunningSum
+
+VOCABULARY = 512
+UPDATES = 2
+"""Updates on each batch of responses."""
+PROMPTS, GROUP = 2, 8
+TASK = RunningSum(digits=29)
+"""Responses of up to 32 tokens."""
+LETTERS = {**{str(digit): digit for digit in range(10)}, "=": EQUALS, "E": END, "P": PAD, "a": 13, "b": 14, "c": 15}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerCost:
+    """Both trainers' steps."""
+
+    ours_ms: float
+    """Median."""
+    trl_ms: float
+    """Median."""
+    ratio: float
+    """Median over pairs of steps of ours by TRL's."""
+    ratio_p10: float
+    ratio_p90: float
+
+
+def bench_trl(steps: int, on_step: Callable[[], None] = lambda: None) -> PeerCost:
+    """The cost of `steps` steps of either; `on_step` is called after each pair."""
+    torch.set_num_threads(1)
+    config = RunConfig(
+        rollout=RolloutConfig(prompts=PROMPTS, group_size=GROUP),
+        update=UpdateConfig(minibatches=UPDATES),
+        shadow=ShadowConfig(every=0),
+        controls=Controls(sampler_format="fp32", train_format="fp32"),
+    )
+    ours = tiny_trainer(config, VOCABULARY, TASK)
+    with tempfile.TemporaryDirectory() as folder:
+        theirs = _theirs(config, folder, steps + 2)
+        pairs = []
+        for seconds in theirs:
+            started = time.perf_counter()
+            ours.step()
+            pairs.append((time.perf_counter() - started, seconds))
+            on_step()
+    ratios = sorted(mine / peer for mine, peer in pairs[2:])  # the first two warm up
+    tenths = statistics.quantiles(ratios, n=10)
+    return PeerCost(
+        ours_ms=1000 * statistics.median(mine for mine, _ in pairs[2:]),
+        trl_ms=1000 * statistics.median(peer for _, peer in pairs[2:]),
+        ratio=statistics.median(ratios),
+        ratio_p10=tenths[0],
+        ratio_p90=tenths[-1],
+    )
+
+
+def _theirs(config: RunConfig, folder: str, steps: int) -> Iterator[float]:
+    """Seconds of each of TRL's steps; between them its trainer stands still."""
+    from transformers import TrainerCallback
+
+    taken: queue.Queue[float] = queue.Queue()
+    go = threading.Semaphore(0)
+
+    class TakeTurns(TrainerCallback):
+        """Stops the trainer after every batch of responses."""
+
+        started = 0.0
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+            if state.global_step % UPDATES == 0:
+                go.acquire()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+            if state.global_step % UPDATES == 0:
+                taken.put(time.perf_counter())
+
+    trainer = _trl_trainer(config, folder, steps, TakeTurns())
+    thread = threading.Thread(target=trainer.train, daemon=True)
+    thread.start()
+    for _ in range(steps):
+        started = time.perf_counter()
+        go.release()
+        yield taken.get() - started
+    thread.join()
+
+
+def _trl_trainer(config: RunConfig, folder: str, steps: int, callback: Any) -> Any:
+    from datasets import Dataset  # type: ignore[import-untyped]
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
+
+    prompts = TASK.prompts(1000, torch.Generator().manual_seed(0)).tokens[:, : TASK.digits].tolist()
+    rollout, update = config.rollout, config.update
+    arguments = GRPOConfig(
+        output_dir=folder,
+        per_device_train_batch_size=rollout.prompts * rollout.group_size // UPDATES,
+        num_generations=rollout.group_size,
+        steps_per_generation=UPDATES,
+        max_completion_length=TASK.response_length,
+        temperature=rollout.temperature,
+        loss_type="dapo",
+        beta=0.0,
+        epsilon=config.controls.clip_low,
+        learning_rate=update.lr,
+        max_grad_norm=update.gradient_clip,
+        lr_scheduler_type="constant",
+        max_steps=steps * UPDATES,
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        save_strategy="no",
+        logging_steps=10**6,
+        report_to=[],
+        disable_tqdm=True,
+    )
+    return TRLTrainer(
+        tiny_qwen3(VOCABULARY),
+        reward_funcs=_reward,
+        args=arguments,
+        train_dataset=Dataset.from_list([{"prompt": "".join(map(str, digits)) + "="} for digits in prompts]),
+        processing_class=_tokenizer(),
+        callbacks=[callback],
+    )
+
+
+def _tokenizer() -> Any:
+    """One token a letter, with the ids of the task."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    letters = Tokenizer(models.WordLevel(LETTERS, unk_token="c"))
+    letters.pre_tokenizer = pre_tokenizers.Split("", behavior="isolated")
+    letters.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=letters, eos_token="E", pad_token="P", unk_token="c", padding_side="left"
+    )
+
+
+def _reward(prompts: list[str], completions: list[str], **_: Any) -> list[float | None]:
+    """1 where the response ends with the total: the task's own rule, on text."""
+    totals = (str(sum(map(int, prompt.rstrip("="))) % 10) for prompt in prompts)
+    return [float(text[-1:] == total) for text, total in zip(completions, totals, strict=True)]
