@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pydantic import Field
+from pydantic import Field, field_serializer
 
 from trimtab.agent.run_state import RunState
 from trimtab.api.views import View
@@ -30,6 +30,11 @@ class ControlView(View):
     low: float | None = Field(description="Least value, for a number.")
     high: float | None = Field(description="Greatest value, for a number; null when there is none.")
     choices: list[ControlValue] = Field(description="The values it can take, for anything but a number.")
+
+    @field_serializer("applied", "desired", when_used="json")
+    def _unbounded_is_not_missing(self, value: ControlValue | None) -> ControlValue | None:
+        """Infinity has a name, where JSON has no number for it: as null it would be no value at all."""
+        return "Infinity" if value == math.inf else value
 
 
 class ControlsView(View):

@@ -135,10 +135,14 @@ class Emitter:
             self._accepted = replace(self._accepted, overrides=left, refusals=refusals)
             self._put_in_effect(self._base)
 
-    def begin_attempt(self, attempt: int) -> None:
+    def begin_attempt(self, attempt: int, base: Controls) -> None:
         """Go on as a new attempt, since the steps that follow have numbers that were there before (a restore).
 
         Overrides and generation stay: going back to a checkpoint is no reason to take a remedy back.
+
+        Args:
+            attempt: its number.
+            base: the run's own controls at the step that it goes on from.
 
         Raises:
             RecordError: `attempt` is not above the present one.
@@ -149,6 +153,8 @@ class Emitter:
             if not self._inert():
                 self._send_pending(keep=0)
         self.attempt = attempt
+        with self._guard.swallowing("begin_attempt"):
+            self._put_in_effect(base)
 
     def observe(self, **tensors: Any) -> None:
         """Take the tensors of one loss call, the fields of `TokenBatch`; empty micro-batches count too."""

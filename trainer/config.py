@@ -69,7 +69,15 @@ class RunConfig(Section):
     @classmethod
     def _presets(cls, data: Any) -> Any:
         """Write what the presets stand for into the controls, under what is said there."""
-        if not isinstance(data, dict) or isinstance(data.get("controls"), Controls):
+        if not isinstance(data, dict):
+            return data
+        if isinstance(data.get("controls"), Controls):
+            for preset in ("algorithm", "recipe"):
+                if data.get(preset) is not None:
+                    raise ValueError(
+                        f"{preset}: {data[preset]!r} would change nothing, since a Controls object says everything; "
+                        "give the controls that differ as a dict"
+                    )
             return data
         controls: dict[str, Any] = {"ratio_reference": "sampler"}
         if (algorithm := data.get("algorithm")) is not None:

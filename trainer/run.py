@@ -136,7 +136,7 @@ def _go_back(trainer: GRPOTrainer, checkpoints: Checkpoints) -> None:
         except CheckpointError as error:
             emitter.refuse("restore", str(error))
         else:
-            emitter.begin_attempt(emitter.attempt + 1)
+            emitter.begin_attempt(emitter.attempt + 1, trainer.config.controls_at(trainer.step_index))
     trainer.restored = wanted
 
 

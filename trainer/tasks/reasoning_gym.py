@@ -31,6 +31,8 @@ except ImportError as error:  # pragma: no cover
 
 INSTRUCTION = "Think step by step, and end with the final answer, and nothing else, inside <answer> and </answer>."
 LONGEST_EXPRESSION = 2000
+DRAWS = 20
+"""Times that missing problems are drawn anew before the settings are called impossible."""
 _FORBIDDEN = (
     re.compile(r"(?<!\w)(?!(?:sin|cos|tan|asin|acos|atan|exp|log|ln|sqrt|Abs)\s*\()[^\W\d]\w*\s*\("),
     re.compile(r"[)\]}'\"]\s*\("),  # calls of what an expression gives
@@ -85,19 +87,38 @@ class ReasoningGym(TextTask):
             raise ValueError(f"config: {name} refuses its settings: {error}") from error
         self.name = name
         self.seed = seed
+        self.draw(8, torch.Generator().manual_seed(seed))  # impossible settings are told here, and not in a step
         self.threshold = threshold
         module = inspect.getsource(sys.modules[type(self.dataset).__module__])
         self.evaluates = re.search(r"\b(?:parse_expr|eval)\(", module) is not None
         """Whether its verifier may run an answer."""
 
     def draw(self, count: int, generator: torch.Generator) -> list[tuple[str, dict[str, Any]]]:
-        """Problems drawn with replacement; each is a function of its index, the seed and the settings."""
-        problems = []
-        for index in torch.randint(len(self.dataset), (count,), generator=generator).tolist():
-            with _global_randomness(self.seed + index):
-                problem = self.dataset[index]
-            problems.append((problem["question"], problem))
-        return problems
+        """Problems drawn with replacement; each is a function of its index, the seed and the settings.
+
+        Under narrow settings some generators find no problem for some indices; others are drawn instead.
+
+        Raises:
+            ValueError: they find hardly any.
+        """
+        problems: list[tuple[str, dict[str, Any]]] = []
+        for _ in range(DRAWS):
+            for index in torch.randint(len(self.dataset), (count - len(problems),), generator=generator).tolist():
+                problem = self._problem(index)
+                if problem is not None:
+                    problems.append((problem["question"], problem))
+            if len(problems) == count:
+                return problems
+        raise ValueError(f"config: {self.name} finds hardly any problem under its settings; widen them")
+
+    def _problem(self, index: int) -> dict[str, Any] | None:
+        """The problem of an index; None if its generator gives up on it."""
+        with _global_randomness(self.seed + index):
+            try:
+                problem: dict[str, Any] = self.dataset[index]
+            except (ValueError, IndexError, AssertionError):
+                return None
+        return problem
 
     def score(self, problem: dict[str, Any], text: str) -> float:
         """The verifier's score of the answer in `text`, or whether it reaches the threshold."""

@@ -29,6 +29,13 @@ def test_before_anything_is_wanted(client: Client, plant: Plant) -> None:
     assert (formats.choices, formats.liveness) == (["bf16", "nvfp4"], "next_rollout")
 
 
+def test_a_bound_that_is_off_is_infinite_and_not_missing(http: httpx.Client, plant: Plant) -> None:
+    assert plant.own.dual_clip == float("inf")
+    rows = {row["name"]: row for row in http.get("/v1/jobs/run/controls").json()["controls"]}
+    assert rows["dual_clip"]["applied"] == "Infinity"
+    assert (rows["dual_clip"]["desired"], rows["dual_clip"]["high"]) == (None, None)
+
+
 def test_a_change_rides_on_every_reply_until_the_trainer_reports_it(client: Client, plant: Plant) -> None:
     view = client.patch_controls("run", {"centering": True, "clip_low": 0.1}, reason="try", base_generation=0)
     assert (view.generation, view.in_sync, view.overrides) == (1, False, {"centering": True, "clip_low": 0.1})

@@ -156,11 +156,26 @@ def test_a_new_attempt_keeps_the_overrides_and_takes_only_its_own_commands(
 ) -> None:
     transport.set_command(command(2, clip_low=0.1))
     emitter.end_step(step=0)
-    emitter.begin_attempt(2)
+    emitter.begin_attempt(2, Controls(lr_scale=0.5))
+    assert emitter.controls == Controls(clip_low=0.1, lr_scale=0.5)
     transport.set_command(command(3, clip_low=0.3))  # meant for the attempt before
     emitter.end_step(step=0)
     emitter.end_step(step=1)
     assert [(item.attempt, item.step, item.generation) for item in transport.sent] == [(1, 0, 0), (2, 0, 2), (2, 1, 2)]
     assert emitter.controls.clip_low == 0.1
     with pytest.raises(RecordError, match="attempt: 2 is not above 2"):
-        emitter.begin_attempt(2)
+        emitter.begin_attempt(2, Controls())
+
+
+def test_an_override_that_cannot_be_carried_out_after_all_is_dropped_and_named(
+    emitter: Emitter, transport: MemoryTransport
+) -> None:
+    transport.set_command(command(1, centering=True, clip_low=0.1))
+    emitter.end_step(step=0)
+    emitter.refuse("centering", "the head is gone")
+    assert emitter.controls == Controls(clip_low=0.1)
+    emitter.end_step(step=1)
+    assert (transport.sent[1].overrides, transport.sent[1].refusals) == (
+        {"clip_low": 0.1},
+        ("centering: the head is gone",),
+    )

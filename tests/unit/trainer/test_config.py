@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.trainer.config import ConfigError, RunConfig, load_config
+from trimtab.hooks.controls import Controls
+from trimtab.trainer.config import ConfigError, RunConfig, load_config, validated
 
 
 @pytest.mark.parametrize(
@@ -120,3 +121,9 @@ def test_an_algorithm_and_a_recipe_stand_for_controls_that_the_file_goes_over() 
 
 def test_one_control_in_the_file_leaves_the_others_at_the_runs_defaults() -> None:
     assert load_config(None, ["controls.clip_low=0.3"]).controls.ratio_reference == "sampler"
+
+
+def test_a_preset_beside_a_whole_controls_object_is_refused() -> None:
+    with pytest.raises(ValueError, match="recipe: 'mxfp8' would change nothing"):
+        RunConfig(recipe="mxfp8", controls=Controls())
+    assert validated({"recipe": "mxfp8", "controls": {"clip_low": 0.1}}).controls.train_format == "mxfp8"

@@ -17,7 +17,7 @@ from trimtab.trainer.checkpoint import CheckpointError, Checkpoints
 from trimtab.trainer.config import ConfigError, RunConfig, validated
 from trimtab.trainer.grpo import StepRecord
 from trimtab.trainer.run import CHECKPOINTS, CONTRACT, RESULT, STEPS, execute
-from trimtab.trainer.sections import CheckpointConfig
+from trimtab.trainer.sections import CheckpointConfig, ScheduledChange
 
 
 def steps(folder: Path) -> list[dict[str, object]]:
@@ -220,7 +220,8 @@ def test_the_contract_names_what_trainer_and_sampler_compute_otherwise(tiny: Run
 
 def test_a_restore_lands_on_its_checkpoint_with_the_remedy_on_and_only_once(tiny: RunConfig, tmp_path: Path) -> None:
     """The command is a level: it comes again and again, in the new attempt too."""
-    config = tiny.model_copy(update={"steps": 8, "checkpoint": CheckpointConfig(every=2)})
+    schedule = (ScheduledChange(step=4, controls={"lr_scale": 0.5}),)
+    config = tiny.model_copy(update={"steps": 8, "checkpoint": CheckpointConfig(every=2), "schedule": schedule})
     wanted = OperatorAction(
         job="t",
         verb=OperatorVerb.PATCH_CONTROLS,
@@ -243,6 +244,7 @@ def test_a_restore_lands_on_its_checkpoint_with_the_remedy_on_and_only_once(tiny
     after = rows[6]
     assert after["controls"]["centering"] is True
     assert after["generation"] == 1
+    assert [row["controls"]["lr_scale"] for row in rows[4:]] == [0.5, 0.5, 1.0, 1.0, 0.5, 0.5, 0.5, 0.5]
     # The same prompts, weights and random numbers as after the checkpoint: what was sampled is what was sampled then.
     assert after["reward_mean"] == rows[2]["reward_mean"]
     assert after["mismatch_std"] == rows[2]["mismatch_std"]
