@@ -23,7 +23,8 @@ class QuantExperts(QuantLayer):
     Parameters: `gate_up_proj` [E, 2 I, H], gate above up, and `down_proj` [E, H, I].
 
     Every expert is quantised by itself. Its gate and up are one matrix to the quantiser, so they share the scale of a
-    format that has one for a weight. `input_scale`, [H], stands before that matrix.
+    format that has one for a weight; where blocks of FP8 do not divide I, one runs across both. `input_scale`, [H],
+    stands before that matrix.
 
     Raises:
         ValueError: the module has another layout, or gates in its own way; the message names its class.

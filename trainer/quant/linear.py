@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from typing import cast, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -149,10 +150,12 @@ class QuantLayer(nn.Module, ABC):
         """
         fmt = self.format
         out_dtype = x.dtype
-        scale = None if fmt.scale_free else scale
-        weight_q, amax = self._quantised_weight(weight, scale, slot)
         x = x.float()
         bias = None if bias is None else bias.float()
+        if fmt.family == "fp32":  # all three ways back are torch's own where nothing is rounded
+            return F.linear(x, weight.float(), bias).to(out_dtype)
+        scale = None if fmt.scale_free else scale
+        weight_q, amax = self._quantised_weight(weight, scale, slot)
         trains = x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
         if trains and torch.is_grad_enabled():
             arguments = (x, weight.float(), bias, weight_q, fmt, scale, self._backward_mode, amax)

@@ -8,9 +8,9 @@ In float32, in the order of Transformer Engine's reference quantiser (`reference
     code  = E2M1(clamp(x * min(1 / (s * dec), float32 max), -6, 6))
     x_hat = (code * s) * dec
 
-F = 448 in plain NVFP4. A row-wise global scale keeps a token's codes independent of the other tokens of the batch and
-of later tokens of its own sequence. A block whose scale rounds to 0 comes out as zeros (with the sign of x); codes then
-carry no value.
+The amax of a weight is that of all it is merged with: see `merged`. F = 448 in plain NVFP4. A row-wise global scale
+keeps a token's codes independent of the other tokens of the batch and of later tokens of its own sequence. A block
+whose scale rounds to 0 comes out as zeros (with the sign of x); codes then carry no value.
 
 Four-over-six (arXiv 2512.02010) has F = 256 and base = (block_amax / 6) * enc. It tries two scales for each block, s6 =
 E4M3(base) and s4 = E4M3(1.5 * base), which map the largest value to 6 or to 4, where the grid is finer for values just
