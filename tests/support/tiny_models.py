@@ -26,7 +26,7 @@ from trimtab.storage.codec import SUMMARY
 from trimtab.storage.store import Store
 from trimtab.storage.values import EntryKind
 from trimtab.trainer.run import CONTRACT, STEPS
-from trimtab.trainer.tasks.characters import BYTES, CharacterTokenizer
+from trimtab.trainer.tasks.characters import CharacterTokenizer
 
 SIZES: dict[str, Any] = {
     "vocab_size": 260,
@@ -68,33 +68,35 @@ FAMILIES: dict[str, Callable[[], PreTrainedModel]] = {"qwen3": qwen3, "llama": l
 def saved_model(family: str, folder: Path, *, seed: int = 0) -> Path:
     """A random model of `family`, written into `folder`.
 
-    It says digits more than anything else, and ends now and then: so that it is right by chance, and rewards differ.
+    It says digits and common letters more than anything else, so that it is right by chance and rewards differ.
     """
     torch.manual_seed(seed)
     model = FAMILIES[family]()
-    loud = [*b"0123456789", CharacterTokenizer.eos_token_id]
-    assert max(loud) < SIZES["vocab_size"]
-    assert CharacterTokenizer.eos_token_id > BYTES
+    loud = [*b"0123456789aeinorst", CharacterTokenizer.eos_token_id]
     with torch.no_grad():
-        model.lm_head.weight[loud] *= 8
+        model.lm_head.weight[loud] *= 12
     model.save_pretrained(folder)
     return folder
 
 
 def tiny_run(folder: Path, **changes: Any) -> dict[str, Any]:
-    """Three steps of a model in `folder` on sums of two digits, as plain data; `changes` replace whole sections."""
+    """Three steps of a model in `folder`, as plain data; `changes` replace whole sections.
+
+    It spells words backward, since the verifier gives a share for every letter in its place.
+    """
     return {
         "steps": 3,
         "task": {
             "kind": "reasoning_gym",
-            "dataset": "basic_arithmetic",
-            "settings": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1},
+            "dataset": "spell_backward",
+            "settings": {"min_word_len": 3, "max_word_len": 6},
             "response_length": 8,
-            "threshold": None,
+            "threshold": "none",
         },
         "model": {"kind": "huggingface", "path": str(folder), "tokenizer": "characters"},
-        "rollout": {"prompts": 6, "group_size": 4, "head": 5, "lag": 1},
+        "rollout": {"prompts": 4, "group_size": 4, "head": 5, "lag": 1},
         "update": {"lr": 1e-4},
+        "shadow": {"every": 1},
         "evaluation": {"prompts": 4},
         **changes,
     }
