@@ -256,6 +256,14 @@ def test_a_folder_without_weights_is_refused(folder: Callable[[str], Path], tmp_
     assert not (tmp_path / "out" / STEPS).exists()
 
 
+def test_weights_that_were_cut_short_are_refused(tmp_path: Path) -> None:
+    cut = saved_model("llama", tmp_path / "cut")
+    weights_file = cut / "model.safetensors"
+    weights_file.write_bytes(weights_file.read_bytes()[:5000])
+    with pytest.raises(ConfigError, match=r"model\.path: .*cut has weights that cannot be read"):
+        run(tiny_run(cut), tmp_path)
+
+
 def test_a_width_that_does_not_divide_is_refused_with_the_layer(tmp_path: Path) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from trimtab.trainer.quant.kv_cache import stored
 
 try:
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
 except ImportError as error:  # pragma: no cover
     raise ImportError("Hugging Face models need transformers: pip install 'transformers>=5'") from error
@@ -144,7 +145,10 @@ def load_model(
     """
     folder = Path(path).expanduser()
     _check_folder(folder, {"config.json": ("config.json",), "weights": WEIGHT_FILES})
-    loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True, **LOCAL)
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True, **LOCAL)
+    except SafetensorError as error:
+        raise ValueError(f"model: {folder} has weights that cannot be read, as of a copy cut short: {error}") from error
     model, loading = loaded
     absent = sorted(loading["missing_keys"])
     if absent:
