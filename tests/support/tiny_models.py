@@ -21,13 +21,16 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
+from trimtab.agent.state import OperatorAction, OperatorVerb
 from trimtab.hooks.records import StepSummary
 from trimtab.storage.codec import SUMMARY
 from trimtab.storage.store import Store
 from trimtab.storage.values import EntryKind
-from trimtab.trainer.run import CONTRACT, STEPS
+from trimtab.trainer.config import validated
+from trimtab.trainer.run import CONTRACT, STEPS, RunResult, execute
 from trimtab.trainer.tasks.characters import CharacterTokenizer
 
+JOB = "models"
 SIZES: dict[str, Any] = {
     "vocab_size": 260,
     "hidden_size": 128,
@@ -121,3 +124,15 @@ def stored_summaries(db: Path, job: str) -> list[StepSummary]:
     finally:
         store.close()
     return [SUMMARY.decode(entry.payload) for entry in entries if entry.kind is EntryKind.SUMMARY]
+
+
+def run_attached(data: dict[str, Any], tmp_path: Path, **options: Any) -> RunResult:
+    """Run `data` in `tmp_path / "out"`, attached to an agent whose file is `tmp_path / "agent.db"`."""
+    return execute(validated(data), url=f"local:{tmp_path / 'agent.db'}", job=JOB, out=tmp_path / "out", **options)
+
+
+def patch(overrides: dict[str, Any]) -> OperatorAction:
+    """A person's change of a run's controls."""
+    return OperatorAction(
+        job=JOB, verb=OperatorVerb.PATCH_CONTROLS, issuer="me", reason="to see what happens", overrides=overrides
+    )
