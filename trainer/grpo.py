@@ -28,7 +28,7 @@ from trimtab.trainer.experience import Collector, Experience
 from trimtab.trainer.objective import Loss, LossInputs, policy_loss
 from trimtab.trainer.optimizer import adamw
 from trimtab.trainer.quant import engine_of, set_backward, set_format
-from trimtab.trainer.sampler import TorchSampler, Weights
+from trimtab.trainer.sampler import Rollout, TorchSampler, Weights
 from trimtab.trainer.scoring import Scorer, entropies, gathered
 from trimtab.trainer.tasks.task import Task
 
@@ -113,8 +113,9 @@ class GRPOTrainer:
         bounds = self._bounds(controls)
         self._configure(controls)
         experience = self._rollout(controls)
-        batch = self._score(experience, controls)
-        loss, grad_norm = self._update(batch, controls, bounds)
+        minibatches = list(self._minibatches())
+        first, batch = self._score(experience, controls, minibatches[0])
+        loss, grad_norm = self._update(batch, minibatches, first, controls, bounds)
         scalars = self._scalars(experience) | {
             "loss": loss,
             "grad_norm": grad_norm,
@@ -160,11 +161,24 @@ class GRPOTrainer:
         self.sampler.sync(self.history[0], version, controls.sampler_format, controls.kv_format)
         return self._collector.collect(controls, self.data, self.sampling)
 
-    @torch.no_grad()
-    def _score(self, experience: Experience, controls: Controls) -> Batch:
+    def _score(self, experience: Experience, controls: Controls, first: Tensor) -> tuple[Tensor, Batch]:
+        """[rows, T, V] log-probs of the rows `first`, with gradient, and the batch with what does not change.
+
+        The first update computes with the weights that score: its own forward pass is the score of its rows, so they
+        are not computed twice.
+        """
         rollout = experience.rollout
         tokens, padding = rollout.tokens[:, :-1], rollout.prompts.padding
-        log_p = self._scorer.log_softmax(self.model, tokens, padding)
+        log_p = self._log_softmax(tokens, padding, first)
+        with torch.no_grad():
+            left = torch.ones(len(tokens), dtype=torch.bool)
+            left[first] = False
+            rest = left.nonzero()[:, 0]
+            scored = [_scores(log_p, rollout, first)]
+            if len(rest):
+                scored.append(_scores(self._log_softmax(tokens, padding, rest), rollout, rest))
+            order = torch.cat([first, rest]).argsort()
+            old_logprobs, old_head_logprobs, entropy = (torch.cat(parts)[order] for parts in zip(*scored, strict=True))
         batch = Batch(
             tokens=tokens,
             padding=padding,
@@ -174,9 +188,9 @@ class GRPOTrainer:
             rollout_logprobs=rollout.logprobs,
             head_ids=rollout.head_ids,
             head_logprobs=rollout.head_logprobs,
-            old_logprobs=gathered(log_p, rollout.responses),
-            old_head_logprobs=log_p.gather(2, rollout.head_ids),
-            entropy=entropies(log_p),
+            old_logprobs=old_logprobs,
+            old_head_logprobs=old_head_logprobs,
+            entropy=entropy,
             reference_logprobs=None,
             shadow_old_logprobs=None,
         )
@@ -187,19 +201,25 @@ class GRPOTrainer:
             batch = replace(batch, shadow_old_logprobs=self._twin_logprobs(weights, batch))
         if controls.kl_coef > 0:
             batch = replace(batch, reference_logprobs=self._twin_logprobs(self.reference, batch))
-        return batch
+        return log_p, batch
+
+    def _log_softmax(self, tokens: Tensor, padding: Tensor | None, rows: Tensor) -> Tensor:
+        """[rows, T, V] of the weights being trained."""
+        return self._scorer.log_softmax(self.model, tokens[rows], None if padding is None else padding[rows])
 
     @torch.no_grad()
     def _twin_logprobs(self, weights: Weights, batch: Batch) -> Tensor:
         self.twin.load_state_dict(weights)
         return self._scorer.logprobs(self.twin, batch.tokens, batch.padding, batch.responses)
 
-    def _update(self, batch: Batch, controls: Controls, bounds: ClipBounds) -> tuple[float, float]:
-        """Every minibatch's update; mean loss and gradient norm."""
+    def _update(
+        self, batch: Batch, minibatches: list[Tensor], first: Tensor, controls: Controls, bounds: ClipBounds
+    ) -> tuple[float, float]:
+        """Every minibatch's update, the log-probs of the first being there already; mean loss and gradient norm."""
         losses, norms = [], []
-        for rows in self._minibatches():
+        for index, rows in enumerate(minibatches):
             part = batch.rows(rows)
-            log_p = self._scorer.log_softmax(self.model, part.tokens, part.padding)
+            log_p = self._log_softmax(batch.tokens, batch.padding, rows) if index else first
             train_logprobs = gathered(log_p, part.responses)
             inputs = LossInputs(
                 train_logprobs=train_logprobs,
@@ -286,6 +306,16 @@ class GRPOTrainer:
             self.calibration = self.calibration.observed(sample, steps=self.config.shadow.every)
             self._calibration_sums = None
         self.step_index += 1
+
+
+def _scores(log_p: Tensor, rollout: Rollout, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probs of the responses and of the sampler's head, and entropies, from the log-probs of `rows`."""
+    log_p = log_p.detach()
+    return (
+        gathered(log_p, rollout.responses[rows]),
+        log_p.gather(2, rollout.head_ids[rows]),
+        entropies(log_p),
+    )
 
 
 def _copied(model: nn.Module) -> Weights:
