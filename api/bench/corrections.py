@@ -13,13 +13,12 @@ from dataclasses import dataclass
 
 import torch
 
-from trimtab.api.bench.tiny import tiny_trainer
+from trimtab.api.bench.tiny import TinyShape, tiny_trainer
 from trimtab.hooks.controls import Controls
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.sections import RolloutConfig, ShadowConfig
 from trimtab.trainer.tasks.running_sum import RunningSum
 
-VOCABULARY = 512
 HEAD = 32
 WARM_UP_STEPS = 3
 
@@ -69,7 +68,7 @@ def bench_corrections(steps: int, on_step: Callable[[], None] = lambda: None) ->
 def _overhead(
     name: str, without: RunConfig, with_it: RunConfig, *, every: int, steps: int, on_step: Callable[[], None]
 ) -> Overhead:
-    plain, corrected = (tiny_trainer(config, VOCABULARY, RunningSum()) for config in (without, with_it))
+    plain, corrected = (tiny_trainer(config, TinyShape(), RunningSum()) for config in (without, with_it))
     pairs = []
     for _ in range(WARM_UP_STEPS + steps):
         pairs.append((plain.step().seconds, corrected.step().seconds))

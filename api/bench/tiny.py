@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,20 +16,30 @@ from trimtab.trainer.models.huggingface import HuggingFaceLM
 from trimtab.trainer.tasks.running_sum import END, PAD, RunningSum
 
 
-def tiny_qwen3(vocabulary: int) -> Any:
-    """Four layers, 128 wide, a million parameters; random weights that are the same every time."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TinyShape:
+    """Sizes of the model; heads are a quarter of its width."""
+
+    layers: int = 4
+    width: int = 128
+    hidden: int = 512
+    vocabulary: int = 512
+
+
+def tiny_qwen3(shape: TinyShape) -> Any:
+    """The model, with random weights that are the same every time."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(0)
     return Qwen3ForCausalLM(  # type: ignore[no-untyped-call]
         Qwen3Config(
-            vocab_size=vocabulary,
-            hidden_size=128,
-            intermediate_size=512,
-            num_hidden_layers=4,
+            vocab_size=shape.vocabulary,
+            hidden_size=shape.width,
+            intermediate_size=shape.hidden,
+            num_hidden_layers=shape.layers,
             num_attention_heads=4,
             num_key_value_heads=2,
-            head_dim=32,
+            head_dim=shape.width // 4,
             tie_word_embeddings=False,
             bos_token_id=None,
             eos_token_id=END,
@@ -37,9 +48,9 @@ def tiny_qwen3(vocabulary: int) -> Any:
     )
 
 
-def tiny_trainer(config: RunConfig, vocabulary: int, task: RunningSum) -> GRPOTrainer:
+def tiny_trainer(config: RunConfig, shape: TinyShape, task: RunningSum) -> GRPOTrainer:
     """A trainer of it on `task` at step 0, attached to nothing."""
-    model = HuggingFaceLM(tiny_qwen3(vocabulary))
+    model = HuggingFaceLM(tiny_qwen3(shape))
     emitter = Emitter(
         MemoryTransport(), job="bench", attempt=0, controls=config.controls, capabilities=capabilities(config, model)
     )

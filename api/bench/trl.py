@@ -19,25 +19,53 @@ from typing import Any
 
 import torch
 
-from trimtab.api.bench.tiny import tiny_qwen3, tiny_trainer
+from trimtab.api.bench.tiny import TinyShape, tiny_qwen3, tiny_trainer
 from trimtab.hooks.controls import Controls
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.sections import RolloutConfig, ShadowConfig, UpdateConfig
 from trimtab.trainer.tasks.running_sum import END, EQUALS, PAD, RunningSum
 
-VOCABULARY = 512
 UPDATES = 2
 """Updates on each batch of responses."""
-PROMPTS, GROUP = 2, 8
-TASK = RunningSum(digits=29)
-"""Responses of up to 32 tokens."""
+WARM_UP_STEPS = 2
 LETTERS = {**{str(digit): digit for digit in range(10)}, "=": EQUALS, "E": END, "P": PAD, "a": 13, "b": 14, "c": 15}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What both train."""
+
+    name: str
+    shape: TinyShape
+    prompts: int
+    group_size: int
+    task: RunningSum
+
+
+WORKLOADS = (
+    Workload(
+        name="192 responses of up to 11 tokens, 2 layers of 64",
+        shape=TinyShape(layers=2, width=64, hidden=256, vocabulary=16),
+        prompts=24,
+        group_size=8,
+        task=RunningSum(digits=8),
+    ),
+    Workload(
+        name="16 responses of up to 32 tokens, 4 layers of 128",
+        shape=TinyShape(),
+        prompts=2,
+        group_size=8,
+        task=RunningSum(digits=29),
+    ),
+)
+"""The demo's, and a smaller batch of longer responses on a larger model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerCost:
     """Both trainers' steps."""
 
+    workload: str
     ours_ms: float
     """Median."""
     trl_ms: float
@@ -48,36 +76,41 @@ class PeerCost:
     ratio_p90: float
 
 
-def bench_trl(steps: int, on_step: Callable[[], None] = lambda: None) -> PeerCost:
-    """The cost of `steps` steps of either; `on_step` is called after each pair."""
+def bench_trl(steps: int, on_step: Callable[[], None] = lambda: None) -> list[PeerCost]:
+    """The cost of `steps` steps of either on each workload; `on_step` is called after each pair."""
     torch.set_num_threads(1)
+    return [_cost(workload, steps, on_step) for workload in WORKLOADS]
+
+
+def _cost(workload: Workload, steps: int, on_step: Callable[[], None]) -> PeerCost:
     config = RunConfig(
-        rollout=RolloutConfig(prompts=PROMPTS, group_size=GROUP),
+        rollout=RolloutConfig(prompts=workload.prompts, group_size=workload.group_size),
         update=UpdateConfig(minibatches=UPDATES),
         shadow=ShadowConfig(every=0),
         controls=Controls(sampler_format="fp32", train_format="fp32"),
     )
-    ours = tiny_trainer(config, VOCABULARY, TASK)
+    ours = tiny_trainer(config, workload.shape, workload.task)
     with tempfile.TemporaryDirectory() as folder:
-        theirs = _theirs(config, folder, steps + 2)
         pairs = []
-        for seconds in theirs:
+        for seconds in _theirs(workload, config, folder, steps + WARM_UP_STEPS):
             started = time.perf_counter()
             ours.step()
             pairs.append((time.perf_counter() - started, seconds))
             on_step()
-    ratios = sorted(mine / peer for mine, peer in pairs[2:])  # the first two warm up
+    pairs = pairs[WARM_UP_STEPS:]
+    ratios = sorted(mine / peer for mine, peer in pairs)
     tenths = statistics.quantiles(ratios, n=10)
     return PeerCost(
-        ours_ms=1000 * statistics.median(mine for mine, _ in pairs[2:]),
-        trl_ms=1000 * statistics.median(peer for _, peer in pairs[2:]),
+        workload=workload.name,
+        ours_ms=1000 * statistics.median(mine for mine, _ in pairs),
+        trl_ms=1000 * statistics.median(peer for _, peer in pairs),
         ratio=statistics.median(ratios),
         ratio_p10=tenths[0],
         ratio_p90=tenths[-1],
     )
 
 
-def _theirs(config: RunConfig, folder: str, steps: int) -> Iterator[float]:
+def _theirs(workload: Workload, config: RunConfig, folder: str, steps: int) -> Iterator[float]:
     """Seconds of each of TRL's steps; between them its trainer stands still."""
     from transformers import TrainerCallback
 
@@ -87,8 +120,6 @@ def _theirs(config: RunConfig, folder: str, steps: int) -> Iterator[float]:
     class TakeTurns(TrainerCallback):
         """Stops the trainer after every batch of responses."""
 
-        started = 0.0
-
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
             if state.global_step % UPDATES == 0:
                 go.acquire()
@@ -97,7 +128,7 @@ def _theirs(config: RunConfig, folder: str, steps: int) -> Iterator[float]:
             if state.global_step % UPDATES == 0:
                 taken.put(time.perf_counter())
 
-    trainer = _trl_trainer(config, folder, steps, TakeTurns())
+    trainer = _trl_trainer(workload, config, folder, steps, TakeTurns())
     thread = threading.Thread(target=trainer.train, daemon=True)
     thread.start()
     for _ in range(steps):
@@ -107,19 +138,20 @@ def _theirs(config: RunConfig, folder: str, steps: int) -> Iterator[float]:
     thread.join()
 
 
-def _trl_trainer(config: RunConfig, folder: str, steps: int, callback: Any) -> Any:
+def _trl_trainer(workload: Workload, config: RunConfig, folder: str, steps: int, callback: Any) -> Any:
     from datasets import Dataset  # type: ignore[import-untyped]
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 
-    prompts = TASK.prompts(1000, torch.Generator().manual_seed(0)).tokens[:, : TASK.digits].tolist()
+    task = workload.task
+    prompts = task.prompts(1000, torch.Generator().manual_seed(0)).tokens[:, : task.digits].tolist()
     rollout, update = config.rollout, config.update
     arguments = GRPOConfig(
         output_dir=folder,
         per_device_train_batch_size=rollout.prompts * rollout.group_size // UPDATES,
         num_generations=rollout.group_size,
         steps_per_generation=UPDATES,
-        max_completion_length=TASK.response_length,
+        max_completion_length=task.response_length,
         temperature=rollout.temperature,
         loss_type="dapo",
         beta=0.0,
@@ -137,7 +169,7 @@ def _trl_trainer(config: RunConfig, folder: str, steps: int, callback: Any) -> A
         disable_tqdm=True,
     )
     return TRLTrainer(
-        tiny_qwen3(VOCABULARY),
+        tiny_qwen3(workload.shape),
         reward_funcs=_reward,
         args=arguments,
         train_dataset=Dataset.from_list([{"prompt": "".join(map(str, digits)) + "="} for digits in prompts]),

@@ -79,3 +79,45 @@ def linear(
         figures = (f"{cost.milliseconds:.3f}", f"{cost.ratio:.2f}", spread)
         table.add_row(str(cost.width), cost.format, cost.kernels, *figures)
     Console().print(table)
+
+
+@bench.command()
+def corrections(
+    steps: Annotated[int, typer.Option(min=10, help="Pairs of steps of each.")] = 40,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """What score centering and the BF16 twin add to a training step."""
+    from trimtab.api.bench.corrections import bench_corrections
+
+    with Progress(console=Console(stderr=True), disable=as_json, transient=True) as progress:
+        task = progress.add_task("steps with and without", total=None)
+        overheads = bench_corrections(steps, lambda: progress.advance(task))
+    if as_json:
+        print(json.dumps([dataclasses.asdict(overhead) for overhead in overheads]))
+        return
+    table = Table("", "ms a step", "added", "p10 to p90", "added a step on average", box=None)
+    for one in overheads:
+        spread = f"{one.overhead_p10:+.1%} to {one.overhead_p90:+.1%}"
+        table.add_row(one.name, f"{one.milliseconds:.0f}", f"{one.overhead:+.1%}", spread, f"{one.amortised:+.1%}")
+    Console().print(table)
+
+
+@bench.command()
+def trl(
+    steps: Annotated[int, typer.Option(min=10, help="Pairs of steps of each workload.")] = 60,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """A training step beside TRL's GRPOTrainer on the same model, task and batch, in float32."""
+    from trimtab.api.bench.trl import bench_trl
+
+    with Progress(console=Console(stderr=True), disable=as_json, transient=True) as progress:
+        task = progress.add_task("a step of each", total=None)
+        costs = bench_trl(steps, lambda: progress.advance(task))
+    if as_json:
+        print(json.dumps([dataclasses.asdict(cost) for cost in costs]))
+        return
+    table = Table("", "trimtab ms", "TRL ms", "ratio", "p10 to p90", box=None)
+    for one in costs:
+        spread = f"{one.ratio_p10:.2f} to {one.ratio_p90:.2f}"
+        table.add_row(one.workload, f"{one.ours_ms:.0f}", f"{one.trl_ms:.0f}", f"{one.ratio:.2f}", spread)
+    Console().print(table)

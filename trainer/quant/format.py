@@ -53,6 +53,8 @@ class NumberFormat(ABC):
 
     name: str
     """Key in `FORMATS`."""
+    identity: ClassVar[bool] = False
+    """True if nothing is rounded."""
     scale_free: ClassVar[bool] = False
     """True if multiplying the input by a power of two only multiplies the output (no range smaller than float32's, no
     blocks)."""

@@ -150,10 +150,10 @@ class QuantLayer(nn.Module, ABC):
         """
         fmt = self.format
         out_dtype = x.dtype
+        if fmt.identity and out_dtype == weight.dtype == torch.float32:
+            return F.linear(x, weight, bias)  # all three ways back are torch's own where nothing is rounded
         x = x.float()
         bias = None if bias is None else bias.float()
-        if fmt.family == "fp32":  # all three ways back are torch's own where nothing is rounded
-            return F.linear(x, weight.float(), bias).to(out_dtype)
         scale = None if fmt.scale_free else scale
         weight_q, amax = self._quantised_weight(weight, scale, slot)
         trains = x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
@@ -210,7 +210,9 @@ class QuantLinear(QuantLayer):
         Raises:
             ValueError: the layer does not divide into the format's blocks.
         """
-        return self._multiply(x, self.weight, self.bias, self.input_scale)
+        weight, bias = self._parameters["weight"], self._parameters["bias"]
+        assert weight is not None
+        return self._multiply(x, weight, bias, self._buffers["input_scale"])
 
     @override
     def extra_repr(self) -> str:

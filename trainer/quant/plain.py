@@ -17,6 +17,7 @@ from trimtab.trainer.quant.format import Family, NumberFormat, Quantized, Role
 class Float32(NumberFormat):
     """The identity."""
 
+    identity: ClassVar[bool] = True
     scale_free: ClassVar[bool] = True
     family: ClassVar[Family] = "fp32"
 
