@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+
+from trimtab.api.cli.errors import UsageError
 
 bench = typer.Typer(no_args_is_help=True, add_completion=False, help="Measure what trimtab costs on this machine.")
 
@@ -120,4 +123,30 @@ def trl(
     for one in costs:
         spread = f"{one.ratio_p10:.2f} to {one.ratio_p90:.2f}"
         table.add_row(one.workload, f"{one.ours_ms:.0f}", f"{one.trl_ms:.0f}", f"{one.ratio:.2f}", spread)
+    Console().print(table)
+
+
+@bench.command()
+def ladder(
+    config: Annotated[Path | None, typer.Argument(help="TOML file of the run; without one, the defaults.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """How far sampling in each number format is from BF16, with the same weights."""
+    from trimtab.api.bench.ladder import bench_ladder
+    from trimtab.trainer.config import ConfigError, load_config
+
+    try:
+        settings = load_config(config)
+        with Progress(console=Console(stderr=True), disable=as_json, transient=True) as progress:
+            task = progress.add_task("formats", total=None)
+            rungs = bench_ladder(settings, on_rung=lambda: progress.advance(task))
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    if as_json:
+        print(json.dumps([dataclasses.asdict(rung) for rung in rungs]))
+        return
+    table = Table("sampler", "std of log p - log q", "largest", "mismatch KL", "reward", box=None)
+    for rung in rungs:
+        figures = (f"{rung.std:.4f}", f"{rung.largest:.2f}", f"{rung.mismatch_kl:.1e}", f"{rung.reward:.3f}")
+        table.add_row(rung.format, *figures)
     Console().print(table)

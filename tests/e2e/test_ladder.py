@@ -1,0 +1,44 @@
+"""The order of the formats by their mismatch, on the demo's own model after its warm start."""
+
+from __future__ import annotations
+
+import pytest
+
+from trimtab.api.bench.ladder import Rung, bench_ladder
+from trimtab.trainer.config import RunConfig
+from trimtab.trainer.sections import OutlierConfig
+
+FP8 = ("fp8-tensor", "fp8-row", "fp8-block", "fp8-block-32", "mxfp8", "mxfp8-rceil")
+NVFP4 = ("nvfp4", "nvfp4-46", "nvfp4-46-mae", "nvfp4-pretrain")
+
+
+@pytest.fixture(scope="module")
+def rungs() -> dict[str, Rung]:
+    return {rung.format: rung for rung in bench_ladder(RunConfig())}
+
+
+@pytest.mark.slow
+def test_fp8_is_far_closer_to_bf16_than_nvfp4(rungs: dict[str, Rung]) -> None:
+    assert set(rungs) == {"bf16", "bf16 + fp8 kv", *FP8, *NVFP4}
+    for name in FP8:
+        assert rungs["bf16"].std < rungs["bf16 + fp8 kv"].std < rungs[name].std
+        assert all(rungs[name].std < rungs[other].std / 3.5 for other in NVFP4)
+
+
+@pytest.mark.slow
+def test_four_over_six_helps_where_there_are_no_outliers(rungs: dict[str, Rung]) -> None:
+    assert rungs["nvfp4-46"].std < rungs["nvfp4"].std
+    assert rungs["nvfp4-46-mae"].std < rungs["nvfp4"].std
+
+
+@pytest.mark.slow
+def test_power_of_two_scales_cost_more_than_exact_ones(rungs: dict[str, Rung]) -> None:
+    assert rungs["mxfp8"].std > rungs["fp8-row"].std
+
+
+@pytest.mark.slow
+def test_outlier_channels_hurt_nvfp4_and_not_fp8(rungs: dict[str, Rung]) -> None:
+    with_outliers = RunConfig(outliers=OutlierConfig(channels=2, scale=16.0, seed=11))
+    hurt = {rung.format: rung for rung in bench_ladder(with_outliers)}
+    assert hurt["nvfp4"].std > 4 * rungs["nvfp4"].std
+    assert hurt["fp8-row"].std < 1.2 * rungs["fp8-row"].std
