@@ -12,33 +12,21 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Self
 
-from trimtab.hooks.accumulate import Accumulator, Drained
+from trimtab.hooks.accumulate import Accumulator
 from trimtab.hooks.controls import Capabilities, ClipBounds, Controls, ControlValue
-from trimtab.hooks.fence import Accepted, fenced, settled
 from trimtab.hooks.guard import Guard
-from trimtab.hooks.layout import Packed, Report
+from trimtab.hooks.outbox import Outbox
+from trimtab.hooks.overlay import Overlay
 from trimtab.hooks.records import RecordError, StepSummary, TokenBatch, check_job, check_scalar, check_staleness
 from trimtab.hooks.switches import switched_off
 from trimtab.hooks.transport.base import Transport
 
 MAX_FAILING_STEPS = 3
 CLOSE_SECONDS = 2.0
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A step whose vector may still be on its way from the device."""
-
-    drained: Drained
-    summary: StepSummary
-    """Without what was measured."""
 
 
 class Emitter:
@@ -73,14 +61,11 @@ class Emitter:
         self.transport = transport
         self.capabilities = capabilities or Capabilities(controls={})
         self._guard = Guard(job)
-        self._last: Report | None = None
-        self._base = self._controls = controls or Controls()
-        self._accepted = Accepted()
+        self._overlay = Overlay(controls or Controls())
         self._accumulator = Accumulator()
-        self._pending: deque[_Pending] = deque()
+        self._outbox = Outbox(transport)
         self._failing_steps = 0
         self._stopped = False
-        self._lost = 0
         self._off = False
         self._pid = os.getpid()
         self._read_switches()
@@ -89,12 +74,12 @@ class Emitter:
     @property
     def controls(self) -> Controls:
         """The controls in effect now."""
-        return self._controls
+        return self._overlay.controls
 
     @property
     def last_summary(self) -> StepSummary | None:
         """The newest summary that was sent; on a device, of the step before the last."""
-        return self._last.whole() if self._last else None
+        return self._outbox.last.whole() if self._outbox.last else None
 
     @property
     def failures(self) -> int:
@@ -104,17 +89,17 @@ class Emitter:
     @property
     def dropped(self) -> int:
         """Summaries lost so far: here, because a step could not be reported, or in the transport."""
-        return self._lost + self.transport.dropped
+        return self._outbox.lost + self.transport.dropped
 
     @property
     def generation(self) -> int:
         """Generation of the overrides in effect; 0 before the first command."""
-        return self._accepted.generation
+        return self._overlay.accepted.generation
 
     @property
     def overrides(self) -> dict[str, ControlValue]:
         """The overrides in effect, for a checkpoint."""
-        return dict(self._accepted.overrides)
+        return dict(self._overlay.accepted.overrides)
 
     def resume(self, *, base: Controls, overrides: Mapping[str, ControlValue], generation: int) -> None:
         """Go on with what a checkpoint recorded, so that a restart is no gap in a remedy; switched off, with `base`.
@@ -122,18 +107,15 @@ class Emitter:
         Raises:
             ControlError: an override that `Controls` does not take.
         """
-        base.overlaid(overrides)
-        self._accepted = Accepted(generation=generation, overrides=dict(overrides))
+        self._overlay.resume(base, overrides, generation)
         self._read_switches()
-        self._put_in_effect(base)
+        self._overlay.lay(base)
 
     def refuse(self, name: str, reason: str) -> None:
         """Drop the override of control `name`, which cannot be carried out after all, and report why."""
         with self._guard.swallowing("refuse"):
-            left = {other: value for other, value in self._accepted.overrides.items() if other != name}
-            refusals = (*self._accepted.refusals, f"{name}: {reason}")
-            self._accepted = replace(self._accepted, overrides=left, refusals=refusals)
-            self._put_in_effect(self._base)
+            self._overlay.refuse(name, reason)
+            self._overlay.lay()
 
     def begin_attempt(self, attempt: int, base: Controls) -> None:
         """Go on as a new attempt, since the steps that follow have numbers that were there before (a restore).
@@ -151,16 +133,16 @@ class Emitter:
             raise RecordError(f"attempt: {attempt} is not above {self.attempt}, the present one")
         with self._guard.swallowing("begin_attempt"):
             if not self._inert():
-                self._send_pending(keep=0)
+                self._outbox.send(keep=0)
         self.attempt = attempt
         with self._guard.swallowing("begin_attempt"):
-            self._put_in_effect(base)
+            self._overlay.lay(base)
 
     def observe(self, **tensors: Any) -> None:
         """Take the tensors of one loss call, the fields of `TokenBatch`; empty micro-batches count too."""
         with self._guard.swallowing("observe"):
             if not self._inert():
-                self._accumulator.add(TokenBatch(**tensors), self._controls.ratio_reference)
+                self._accumulator.add(TokenBatch(**tensors), self.controls.ratio_reference)
 
     def end_step(
         self,
@@ -189,26 +171,28 @@ class Emitter:
                 summary = self._summary(
                     step=step,
                     scalars=self._numbers(scalars),
-                    policy_version=self._taken("policy_version", policy_version, int),
-                    staleness=self._taken("staleness", staleness, _age),
+                    policy_version=self._guard.taken("policy_version", policy_version, int),
+                    staleness=self._guard.taken("staleness", staleness, _age),
                     clip_bounds=clip_bounds,
                 )
                 if summary is not None:
-                    self._pending.append(_Pending(drained, summary))
-                self._send_pending(keep=1)
-                self._obey()
+                    self._outbox.add(drained, summary)
+                self._outbox.send(keep=1)
+                self._overlay.obey(
+                    self.transport.command(), job=self.job, attempt=self.attempt, capabilities=self.capabilities
+                )
             elif self._stopped and not self._off:
-                self._lost += 1
+                self._outbox.lost += 1
         with self._guard.swallowing("end_step(base=...)"):
-            self._put_in_effect(base or self._base)
+            self._overlay.lay(base)
         self._count_failing_step()
-        return self._controls
+        return self.controls
 
     def close(self) -> None:
         """Deliver what is pending, for at most two seconds, and stop. Safe to call twice."""
         with self._guard.swallowing("close"):
             if not self._inert():
-                self._send_pending(keep=0)
+                self._outbox.send(keep=0)
         with self._guard.swallowing("close"):
             if not self._forked():
                 self.transport.close(CLOSE_SECONDS)
@@ -223,77 +207,37 @@ class Emitter:
 
     def _summary(self, *, step: int, **fields: Any) -> StepSummary | None:
         """The step's summary without what was measured; None, and the step is lost, where no such step can be."""
-        summary = None
+        summary, accepted = None, self._overlay.accepted
         with self._guard.swallowing("end_step"):
             summary = StepSummary(
                 job=self.job,
                 attempt=self.attempt,
                 step=int(step),
                 rank=self.rank,
-                applied=self._controls,
-                generation=self._accepted.generation,
-                overrides=self._accepted.overrides,
-                refusals=self._accepted.refusals,
+                applied=self.controls,
+                generation=accepted.generation,
+                overrides=accepted.overrides,
+                refusals=accepted.refusals,
                 capabilities=self.capabilities,
                 dropped_total=self.dropped,
                 **fields,
             )
-        self._lost += summary is None
+        self._outbox.lost += summary is None
         return summary
-
-    def _send_pending(self, *, keep: int) -> None:
-        """Send the steps whose vectors are here, and wait for all but the newest `keep`, which are long done."""
-        while self._pending and (len(self._pending) > keep or self._pending[0].drained.ready()):
-            pending = self._pending.popleft()
-            try:
-                report = Report(pending.summary, Packed.of(pending.drained.read()))
-                self.transport.send(report)
-            except BaseException:
-                self._lost += 1
-                raise
-            self._last = report
-
-    def _obey(self) -> None:
-        accepted = fenced(
-            self.transport.command(),
-            job=self.job,
-            attempt=self.attempt,
-            current=self._accepted,
-            capabilities=self.capabilities,
-        )
-        if accepted is not None:
-            self._accepted = accepted
-
-    def _put_in_effect(self, base: Controls) -> None:
-        self._accepted = settled(base, self._accepted)
-        self._controls = base.overlaid(self._accepted.overrides)
-        self._base = base
 
     def _numbers(self, scalars: Mapping[str, Any] | None) -> dict[str, float]:
         """The scalars that can be what they are called. One that cannot is left out alone, counted and logged."""
         numbers = {}
         for name, value in (scalars or {}).items():
-            if value is not None:
-                try:
-                    number = float(value)
-                    check_scalar(name, number)
-                    numbers[name] = number
-                except Exception as error:
-                    self._guard.swallow(f"scalars.{name}", error)
+            number = self._guard.taken(f"scalars.{name}", value, partial(_number, name))
+            if number is not None:
+                numbers[name] = number
         return numbers
-
-    def _taken(self, name: str, value: Any, kind: Callable[[Any], T]) -> T | None:
-        """`value` as `kind` makes it; where it cannot, as if it had not been observed."""
-        taken = None
-        if value is not None:
-            with self._guard.swallowing(name):
-                taken = kind(value)
-        return taken
 
     def _read_switches(self) -> None:
         off = switched_off()
         if off:
-            self._accepted = Accepted()
+            self._overlay.forget()
             if not self._off:
                 self._guard.say(
                     "switched off by a person: the run has its own controls, and nothing is measured or sent"
@@ -314,12 +258,17 @@ class Emitter:
         self._failing_steps = self._failing_steps + 1 if self._guard.take_broke() else 0
         if self._failing_steps == MAX_FAILING_STEPS and not self._stopped:
             self._stopped = True
-            self._lost += len(self._pending)
-            self._pending.clear()
+            self._outbox.discard()
             self._guard.say(
                 f"stopped: reporting failed in {MAX_FAILING_STEPS} steps in a row; the controls stay as they are, and "
                 "steps are only counted as dropped"
             )
+
+
+def _number(name: str, value: Any) -> float:
+    number = float(value)
+    check_scalar(name, number)
+    return number
 
 
 def _age(value: Any) -> float:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _log = logging.getLogger("trimtab")
 
@@ -36,6 +39,14 @@ class Guard:
         except BaseException as error:
             self._broke |= breaks
             self.swallow(doing, error)
+
+    def taken(self, name: str, value: Any, kind: Callable[[Any], T]) -> T | None:
+        """`value` as `kind` makes it; where it cannot, None, as if it had not been observed."""
+        taken = None
+        if value is not None:
+            with self.swallowing(name):
+                taken = kind(value)
+        return taken
 
     def swallow(self, doing: str, error: BaseException) -> None:
         """Count and log an error that was caught."""
