@@ -130,7 +130,7 @@ def restore(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
     trainer.optimizer.load_state_dict(state["optimizer"])
     trainer.history.clear()
     trainer.history.extend(state["history"])
-    trainer.calibration = restored_calibration(state["calibration"])
+    trainer.twin.calibration = restored_calibration(state["calibration"])
     trainer.data.set_state(state["data_rng"])
     trainer.sampling.set_state(state["sampling_rng"])
     torch.set_rng_state(state["rounding_rng"])
@@ -164,7 +164,7 @@ def _state(trainer: GRPOTrainer) -> dict[str, Any]:
         "model": trainer.model.state_dict(),
         "optimizer": trainer.optimizer.state_dict(),
         "history": list(trainer.history),
-        "calibration": dataclasses.asdict(trainer.calibration),
+        "calibration": dataclasses.asdict(trainer.twin.calibration),
         "data_rng": trainer.data.get_state(),
         "sampling_rng": trainer.sampling.get_state(),
         "rounding_rng": torch.get_rng_state(),

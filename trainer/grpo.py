@@ -11,54 +11,25 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from trimtab.hooks.calibration import ClipCalibration
-from trimtab.hooks.calibration_sample import CalibrationSample
-from trimtab.hooks.calibration_torch import calibration_sums
 from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.hooks.emitter import Emitter
 from trimtab.trainer.batch import Batch
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.engines import TWIN_FORMAT, check_fits, converted
 from trimtab.trainer.experience import Collector, Experience
-from trimtab.trainer.objective import Loss, LossInputs, policy_loss
+from trimtab.trainer.objective import LossInputs, policy_loss
 from trimtab.trainer.optimizer import adamw
 from trimtab.trainer.quant import engine_of, set_backward, set_format
-from trimtab.trainer.sampler import Rollout, TorchSampler, Weights
-from trimtab.trainer.scoring import Scorer, entropies, gathered
+from trimtab.trainer.sampler import TorchSampler, Weights
+from trimtab.trainer.scoring import Scorer, Scores, gathered
+from trimtab.trainer.step_record import StepRecord
 from trimtab.trainer.tasks.task import Task
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRecord:
-    """What one step came to; one line of `steps.jsonl`."""
-
-    step: int
-    attempt: int
-    reward_mean: float
-    """Under the run's own sampler."""
-    garbage_fraction: float
-    length_mean: float
-    entropy: float
-    """Trainer's entropy, mean over live tokens, nats."""
-    mismatch_std: float
-    """Standard deviation of log p_old - log q over live tokens, nats."""
-    grad_norm: float
-    """Mean over the step's updates, before clipping."""
-    loss: float
-    clip_low: float
-    """Lower bound of the ratio that was in effect."""
-    clip_high: float
-    controls: Controls
-    generation: int
-    train_engine: str
-    """What the trainer's quantised layers computed with, such as `nvfp4-emulated`."""
-    sampler_engine: str
-    seconds: float
+from trimtab.trainer.twin import Twin
 
 
 class GRPOTrainer:
@@ -83,15 +54,11 @@ class GRPOTrainer:
         self.task = task
         controls = config.controls_at(0)
         self.model = converted(model, config, controls.train_format)
-        self.twin = converted(model, config, TWIN_FORMAT).requires_grad_(False)
         self.sampler = TorchSampler(converted(model, config, controls.sampler_format), end=task.end, pad=task.pad)
         self.reference = _copied(model)
         """Weights that the KL penalty holds the policy to."""
         self.optimizer = adamw(self.model.parameters(), config.update.lr)
         self.history: deque[Weights] = deque(maxlen=config.rollout.lag + 1)
-        self.calibration = ClipCalibration()
-        self._calibration_sums: Tensor | None = None
-        """Of the present step's minibatches so far; None in a step without the twin."""
         self.restored = ""
         """The last restore that was carried out, as `ATTEMPT:STEP`."""
         self.step_index = 0
@@ -100,6 +67,7 @@ class GRPOTrainer:
         self.sampling = torch.Generator().manual_seed(config.seed + 1_000_003)
         self._collector = Collector(config.rollout, task, self.sampler)
         self._scorer = Scorer(task.response_length, config.rollout.temperature)
+        self.twin = Twin(converted(model, config, TWIN_FORMAT), self._scorer, config.shadow.every)
 
     def run(self) -> Iterator[StepRecord]:
         """Train until the configured number of steps, yielding after each."""
@@ -110,11 +78,12 @@ class GRPOTrainer:
         """One rollout and its updates."""
         started = time.perf_counter()
         controls, generation = self.emitter.controls, self.emitter.generation
-        bounds = self._bounds(controls)
+        bounds = self.twin.bounds(controls)
         self._configure(controls)
         experience = self._rollout(controls)
         minibatches = list(self._minibatches())
-        first, batch = self._score(experience, controls, minibatches[0])
+        first, scores = self._scorer.scored(self.model, experience.rollout, minibatches[0])
+        batch = self._batch(experience, scores, controls)
         loss, grad_norm = self._update(batch, minibatches, first, controls, bounds)
         scalars = self._scalars(experience) | {
             "loss": loss,
@@ -143,11 +112,6 @@ class GRPOTrainer:
         self._close(experience, controls, bounds, scalars)
         return record
 
-    def _bounds(self, controls: Controls) -> ClipBounds:
-        if controls.clip_mode == "calibrated":
-            return self.calibration.bounds(controls)
-        return ClipBounds.nominal(controls)
-
     def _configure(self, controls: Controls) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.update.lr * controls.lr_scale
@@ -161,56 +125,31 @@ class GRPOTrainer:
         self.sampler.sync(self.history[0], version, controls.sampler_format, controls.kv_format)
         return self._collector.collect(controls, self.data, self.sampling)
 
-    def _score(self, experience: Experience, controls: Controls, first: Tensor) -> tuple[Tensor, Batch]:
-        """[rows, T, V] log-probs of the rows `first`, with gradient, and the batch with what does not change.
-
-        The first update computes with the weights that score: its own forward pass is the score of its rows, so they
-        are not computed twice.
-        """
+    def _batch(self, experience: Experience, scores: Scores, controls: Controls) -> Batch:
+        """What stays the same during the step's updates."""
         rollout = experience.rollout
-        tokens, padding = rollout.tokens[:, :-1], rollout.prompts.padding
-        log_p = self._log_softmax(tokens, padding, first)
-        with torch.no_grad():
-            left = torch.ones(len(tokens), dtype=torch.bool)
-            left[first] = False
-            rest = left.nonzero()[:, 0]
-            scored = [_scores(log_p, rollout, first)]
-            if len(rest):
-                scored.append(_scores(self._log_softmax(tokens, padding, rest), rollout, rest))
-            order = torch.cat([first, rest]).argsort()
-            old_logprobs, old_head_logprobs, entropy = (torch.cat(parts)[order] for parts in zip(*scored, strict=True))
         batch = Batch(
-            tokens=tokens,
-            padding=padding,
+            tokens=rollout.inputs,
+            padding=rollout.prompts.padding,
             responses=rollout.responses,
             mask=experience.graded.mask,
             advantages=experience.advantages(controls, self.config.rollout, self.task.response_length),
             rollout_logprobs=rollout.logprobs,
             head_ids=rollout.head_ids,
             head_logprobs=rollout.head_logprobs,
-            old_logprobs=old_logprobs,
-            old_head_logprobs=old_head_logprobs,
-            entropy=entropy,
+            old_logprobs=scores.logprobs,
+            old_head_logprobs=scores.head_logprobs,
+            entropy=scores.entropy,
             reference_logprobs=None,
             shadow_old_logprobs=None,
         )
-        every = self.config.shadow.every
-        if every and self.step_index % every == 0:
+        if self.twin.due(self.step_index):
             # What the ratio's denominator would be had it been computed in BF16 with the same weights.
             weights = self.history[0 if controls.ratio_reference == "sampler" else -1]
-            batch = replace(batch, shadow_old_logprobs=self._twin_logprobs(weights, batch))
+            batch = replace(batch, shadow_old_logprobs=self.twin.logprobs(weights, batch))
         if controls.kl_coef > 0:
-            batch = replace(batch, reference_logprobs=self._twin_logprobs(self.reference, batch))
-        return log_p, batch
-
-    def _log_softmax(self, tokens: Tensor, padding: Tensor | None, rows: Tensor) -> Tensor:
-        """[rows, T, V] of the weights being trained."""
-        return self._scorer.log_softmax(self.model, tokens[rows], None if padding is None else padding[rows])
-
-    @torch.no_grad()
-    def _twin_logprobs(self, weights: Weights, batch: Batch) -> Tensor:
-        self.twin.load_state_dict(weights)
-        return self._scorer.logprobs(self.twin, batch.tokens, batch.padding, batch.responses)
+            batch = replace(batch, reference_logprobs=self.twin.logprobs(self.reference, batch))
+        return batch
 
     def _update(
         self, batch: Batch, minibatches: list[Tensor], first: Tensor, controls: Controls, bounds: ClipBounds
@@ -219,7 +158,7 @@ class GRPOTrainer:
         losses, norms = [], []
         for index, rows in enumerate(minibatches):
             part = batch.rows(rows)
-            log_p = self._log_softmax(batch.tokens, batch.padding, rows) if index else first
+            log_p = self._scorer.log_softmax(self.model, part.tokens, part.padding) if index else first
             train_logprobs = gathered(log_p, part.responses)
             inputs = LossInputs(
                 train_logprobs=train_logprobs,
@@ -235,8 +174,8 @@ class GRPOTrainer:
             loss = policy_loss(inputs, controls, bounds)
             shadow = self._shadow_logprobs(part, train_logprobs.detach(), controls)
             self._observe(part, train_logprobs.detach(), shadow)
-            if shadow is not None:
-                self._calibrating(loss, part, shadow)
+            if shadow is not None and part.shadow_old_logprobs is not None:
+                self.twin.observe(loss, shadow - part.shadow_old_logprobs, part.advantages)
             self.optimizer.zero_grad(set_to_none=True)
             loss.loss.backward()  # type: ignore[no-untyped-call]
             norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.update.gradient_clip)
@@ -249,7 +188,7 @@ class GRPOTrainer:
         """[B, T] of the weights being trained as BF16 would compute them; None in a step without the twin."""
         if part.shadow_old_logprobs is None or controls.train_format == TWIN_FORMAT:
             return None if part.shadow_old_logprobs is None else train_logprobs
-        return self._twin_logprobs(self.model.state_dict(), part)
+        return self.twin.logprobs(self.model.state_dict(), part)
 
     def _observe(self, part: Batch, train_logprobs: Tensor, shadow: Tensor | None) -> None:
         """Report the tensors that the loss used."""
@@ -263,12 +202,6 @@ class GRPOTrainer:
             shadow_train_logprobs=shadow,
             shadow_old_logprobs=part.shadow_old_logprobs,
         )
-
-    def _calibrating(self, loss: Loss, part: Batch, shadow: Tensor) -> None:
-        """Add a minibatch to what the step's calibration sees."""
-        assert part.shadow_old_logprobs is not None
-        sums = calibration_sums(loss.log_ratio, shadow - part.shadow_old_logprobs, part.advantages, loss.weights)
-        self._calibration_sums = sums if self._calibration_sums is None else self._calibration_sums + sums
 
     def _minibatches(self) -> Iterator[Tensor]:
         """Rows of each update: whole groups, shuffled once a pass."""
@@ -301,21 +234,8 @@ class GRPOTrainer:
             clip_bounds=None if bounds == ClipBounds.nominal(controls) else bounds,
             base=self.config.controls_at(self.step_index + 1),
         )
-        if self._calibration_sums is not None:
-            sample = CalibrationSample.of_cells(self._calibration_sums.cpu().numpy())
-            self.calibration = self.calibration.observed(sample, steps=self.config.shadow.every)
-            self._calibration_sums = None
+        self.twin.end_step()
         self.step_index += 1
-
-
-def _scores(log_p: Tensor, rollout: Rollout, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-probs of the responses and of the sampler's head, and entropies, from the log-probs of `rows`."""
-    log_p = log_p.detach()
-    return (
-        gathered(log_p, rollout.responses[rows]),
-        log_p.gather(2, rollout.head_ids[rows]),
-        entropies(log_p),
-    )
 
 
 def _copied(model: nn.Module) -> Weights:

@@ -23,7 +23,8 @@ from trimtab.trainer.build import build
 from trimtab.trainer.checkpoint import CheckpointError, Checkpoints, restore, resume_run
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.engines import TWIN_FORMAT, capabilities, contract_of
-from trimtab.trainer.grpo import GRPOTrainer, StepRecord
+from trimtab.trainer.grpo import GRPOTrainer
+from trimtab.trainer.step_record import StepRecord
 from trimtab.trainer.warm_start import Progress
 
 CHECKPOINTS = "checkpoints"

@@ -43,9 +43,9 @@ class Rollout:
     """Version of the weights that sampled."""
 
     @property
-    def tokens(self) -> Tensor:
-        """[B, prompt_length + T] prompt and response."""
-        return torch.cat([self.prompts.tokens, self.responses], 1)
+    def inputs(self) -> Tensor:
+        """[B, prompt_length + T - 1] tokens that a model reads to give the distribution of every response token."""
+        return torch.cat([self.prompts.tokens, self.responses[:, :-1]], 1)
 
     def rows(self, index: Tensor) -> Rollout:
         """The sequences at `index`, a [n] tensor of row numbers."""

@@ -1,4 +1,4 @@
-"""Log-probs of responses under one copy of the model."""
+"""Log-probs of sampled responses under the trainer's copies of the model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,20 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+
+from trimtab.trainer.sampler import Rollout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """What one copy of the model makes of a rollout of B sequences, T response tokens and k head entries."""
+
+    logprobs: Tensor
+    """[B, T] of the responses."""
+    head_logprobs: Tensor
+    """[B, T, k] of the sampler's head."""
+    entropy: Tensor
+    """[B, T] of each distribution, nats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +38,32 @@ class Scorer:
         """[B, T] of the responses."""
         return gathered(self.log_softmax(model, tokens, padding), responses)
 
+    def scored(self, model: nn.Module, rollout: Rollout, first: Tensor) -> tuple[Tensor, Scores]:
+        """[rows, T, V] log-probs of the rows `first`, with gradient, and the scores of all rows, without.
+
+        The first update computes with the weights that score: its own forward pass is the score of its rows, so they
+        are not computed twice.
+        """
+        rows = rollout.rows(first)
+        log_p = self.log_softmax(model, rows.inputs, rows.prompts.padding)
+        with torch.no_grad():
+            parts = [_scores(log_p, rows)]
+            left = torch.ones(len(rollout.responses), dtype=torch.bool)
+            left[first] = False
+            rest = left.nonzero()[:, 0]
+            if len(rest):
+                rows = rollout.rows(rest)
+                parts.append(_scores(self.log_softmax(model, rows.inputs, rows.prompts.padding), rows))
+            order = torch.cat([first, rest]).argsort()
+            logprobs, head_logprobs, entropy = (torch.cat(part)[order] for part in zip(*parts, strict=True))
+        return log_p, Scores(logprobs=logprobs, head_logprobs=head_logprobs, entropy=entropy)
+
 
 def gathered(log_p: Tensor, tokens: Tensor) -> Tensor:
     """[B, T] log-prob of each token from [B, T, V]."""
     return log_p.gather(2, tokens.unsqueeze(2)).squeeze(2)
 
 
-def entropies(log_p: Tensor) -> Tensor:
-    """[B, T] entropy of each distribution, nats."""
-    return -(log_p.exp() * log_p).sum(-1)
+def _scores(log_p: Tensor, rows: Rollout) -> tuple[Tensor, Tensor, Tensor]:
+    """The fields of `Scores` from [B, T, V]."""
+    return gathered(log_p, rows.responses), log_p.gather(2, rows.head_ids), -(log_p.exp() * log_p).sum(-1)

@@ -65,7 +65,7 @@ def bench_ladder(config: RunConfig, prompts: int = PROMPTS, on_rung: Callable[[]
 def _rung(name: str, rollout: Rollout, twin: nn.Module, task: Task) -> Rung:
     graded = task.grade(rollout.prompts, rollout.responses)
     scorer = Scorer(task.response_length, 1.0)
-    reference = scorer.logprobs(twin, rollout.tokens[:, :-1], rollout.prompts.padding, rollout.responses)
+    reference = scorer.logprobs(twin, rollout.inputs, rollout.prompts.padding, rollout.responses)
     d = (reference - rollout.logprobs)[graded.mask > 0].double()
     return Rung(
         format=name,

@@ -16,8 +16,8 @@ from trimtab.hooks.records import RecordError
 from trimtab.hooks.transport.base import UrlError
 from trimtab.trainer.checkpoint import CheckpointError
 from trimtab.trainer.config import ConfigError, load_config
-from trimtab.trainer.grpo import StepRecord
 from trimtab.trainer.run import RunResult, execute
+from trimtab.trainer.step_record import StepRecord
 
 
 def train(

@@ -13,8 +13,8 @@ from tiny_models import JOB, logged_steps, patch, run_attached, saved_model, sto
 from trimtab.api.service import Service
 from trimtab.hooks.controls import ControlError
 from trimtab.trainer.config import ConfigError
-from trimtab.trainer.grpo import StepRecord
 from trimtab.trainer.run import STEPS
+from trimtab.trainer.step_record import StepRecord
 
 
 @pytest.mark.parametrize(

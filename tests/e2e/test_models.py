@@ -28,10 +28,10 @@ from tiny_models import (
 
 from trimtab.api.service import Service
 from trimtab.trainer.checkpoint import Checkpoints
-from trimtab.trainer.grpo import StepRecord
 from trimtab.trainer.models.smollm2 import PACKAGE
 from trimtab.trainer.quant import RECIPES
 from trimtab.trainer.run import CHECKPOINTS
+from trimtab.trainer.step_record import StepRecord
 
 ENGINES = {
     "bf16": "bf16-emulated",

@@ -15,9 +15,9 @@ from trimtab.api.service import Service
 from trimtab.storage.store import Store
 from trimtab.trainer.checkpoint import CheckpointError, Checkpoints
 from trimtab.trainer.config import ConfigError, RunConfig, validated
-from trimtab.trainer.grpo import StepRecord
 from trimtab.trainer.run import CHECKPOINTS, CONTRACT, RESULT, STEPS, execute
 from trimtab.trainer.sections import CheckpointConfig, ScheduledChange
+from trimtab.trainer.step_record import StepRecord
 
 
 def steps(folder: Path) -> list[dict[str, object]]:

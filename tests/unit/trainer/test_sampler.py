@@ -32,7 +32,7 @@ def test_recorded_logprobs_are_those_of_a_plain_forward_pass_in_the_same_format(
     rollout = sampler.generate(
         prompts, task.response_length, head=5, temperature=0.7, generator=torch.Generator().manual_seed(2)
     )
-    logits = sampler.model(rollout.tokens[:, :-1], keep_last=task.response_length)
+    logits = sampler.model(rollout.inputs, keep_last=task.response_length)
     expected = torch.log_softmax(logits / 0.7, -1)
     mask = task.grade(prompts, rollout.responses).mask > 0
     recorded = expected.gather(2, rollout.responses.unsqueeze(2)).squeeze(2)
@@ -109,7 +109,7 @@ def test_rows_of_different_lengths_are_sampled_as_if_alone() -> None:
     assert torch.equal(rollout.prompts.tokens, prompts.tokens)
     mask = task.grade(prompts, rollout.responses).mask > 0
     for row, skip in enumerate(prompts.padding.tolist()):
-        alone = sampler.model(rollout.tokens[row : row + 1, skip:-1], keep_last=10)
+        alone = sampler.model(rollout.inputs[row : row + 1, skip:], keep_last=10)
         expected = torch.log_softmax(alone[0] / 0.8, -1)
         recorded = expected.gather(1, rollout.responses[row, :, None])[:, 0]
         torch.testing.assert_close(rollout.logprobs[row][mask[row]], recorded[mask[row]], rtol=0, atol=1e-5)

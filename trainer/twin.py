@@ -1,0 +1,59 @@
+"""The BF16 twin of a run: the ratio that the loss would have had in BF16, and the clip bounds learnt from it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from trimtab.hooks.calibration import ClipCalibration
+from trimtab.hooks.calibration_sample import CalibrationSample
+from trimtab.hooks.calibration_torch import calibration_sums
+from trimtab.hooks.controls import ClipBounds, Controls
+from trimtab.trainer.batch import Batch
+from trimtab.trainer.objective import Loss
+from trimtab.trainer.sampler import Weights
+from trimtab.trainer.scoring import Scorer
+
+
+class Twin:
+    """A copy of the model that computes in BF16 with whatever weights it is given.
+
+    Args:
+        model: converted, in BF16; the twin owns it.
+        scorer: the trainer's.
+        every: steps between two ratios; 0 for none.
+    """
+
+    def __init__(self, model: nn.Module, scorer: Scorer, every: int) -> None:
+        self.calibration = ClipCalibration()
+        self._model = model.requires_grad_(False)
+        self._scorer = scorer
+        self._every = every
+        self._sums: Tensor | None = None
+        """Of the present step's minibatches so far; None in a step without a ratio."""
+
+    def due(self, step: int) -> bool:
+        """Whether the ratio is computed in `step`."""
+        return self._every > 0 and step % self._every == 0
+
+    @torch.no_grad()
+    def logprobs(self, weights: Weights, batch: Batch) -> Tensor:
+        """[B, T] of the responses under `weights`."""
+        self._model.load_state_dict(weights)
+        return self._scorer.logprobs(self._model, batch.tokens, batch.padding, batch.responses)
+
+    def bounds(self, controls: Controls) -> ClipBounds:
+        """The bounds to clip by."""
+        return self.calibration.bounds(controls) if controls.clip_mode == "calibrated" else ClipBounds.nominal(controls)
+
+    def observe(self, loss: Loss, shadow_log_ratio: Tensor, advantages: Tensor) -> None:
+        """Add a minibatch to what the next calibration sees; `shadow_log_ratio`, [B, T], is of the twin."""
+        sums = calibration_sums(loss.log_ratio, shadow_log_ratio, advantages, loss.weights)
+        self._sums = sums if self._sums is None else self._sums + sums
+
+    def end_step(self) -> None:
+        """Learn what BF16 would have clipped in this step, if anything of it was observed."""
+        if self._sums is not None:
+            sample = CalibrationSample.of_cells(self._sums.cpu().numpy())
+            self.calibration = self.calibration.observed(sample, steps=self._every)
+            self._sums = None
