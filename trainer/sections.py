@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from trimtab.trainer.quant import Execution
+
 
 class Section(BaseModel):
     """A table of the TOML file."""
@@ -63,7 +65,7 @@ class DecoderConfig(Section):
     hidden: int = Field(default=256, ge=8)
     keep: tuple[str, ...] = ()
     """Linear layers, by name or glob, that compute in BF16 whatever the format, beside what the recipe keeps."""
-    execution: Literal["auto", "native", "emulated"] = "auto"
+    execution: Execution = "auto"
     """Whether a number format computes natively, where the machine has a kernel for it, or is emulated in float32."""
     weights: Literal["float32", "bfloat16"] = "float32"
     """Type of the master weights; the optimizer's moments are float32 either way."""
@@ -87,7 +89,7 @@ class PretrainedConfig(Section):
     """The model's own, or one token a character, for small models that were never given one."""
     keep: tuple[str, ...] = ()
     """Linear layers, by name or glob, that compute in BF16 whatever the format, beside what the recipe keeps."""
-    execution: Literal["auto", "native", "emulated"] = "auto"
+    execution: Execution = "auto"
     """Whether a number format computes natively, where the machine has a kernel for it, or is emulated in float32."""
     weights: Literal["float32", "bfloat16"] = "float32"
     """Type of the master weights; the optimizer's moments are float32 either way."""

@@ -10,32 +10,30 @@
 
 from __future__ import annotations
 
-from trimtab.trainer.quant.convert import (
-    convert,
+from trimtab.trainer.quant.convert import convert
+from trimtab.trainer.quant.experts import QuantExperts
+from trimtab.trainer.quant.format import NumberFormat, Quantized, Role
+from trimtab.trainer.quant.formats import FORMATS, format_named
+from trimtab.trainer.quant.layers import (
     engine_of,
     fitting_formats,
     freeze,
-    outlier_scales,
     quantised_formats,
     set_backward,
     set_execution,
     set_format,
     thaw,
 )
-from trimtab.trainer.quant.experts import QuantExperts
-from trimtab.trainer.quant.format import NumberFormat, Quantized, Role
-from trimtab.trainer.quant.formats import FORMATS, format_named
 from trimtab.trainer.quant.linear import QuantLayer, QuantLinear
 from trimtab.trainer.quant.manifest import manifest
-from trimtab.trainer.quant.matmul import Backward
 from trimtab.trainer.quant.native import Execution
+from trimtab.trainer.quant.outliers import outlier_scales
 from trimtab.trainer.quant.recipe import Recipe
 from trimtab.trainer.quant.recipes import RECIPES, recipe_named
 
 __all__ = [
     "FORMATS",
     "RECIPES",
-    "Backward",
     "Execution",
     "NumberFormat",
     "QuantExperts",

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from trimtab.hooks.controls import Backward
 from trimtab.trainer.quant.format import NumberFormat
 from trimtab.trainer.quant.linear import QuantLayer
-from trimtab.trainer.quant.matmul import Backward
 
 LAYOUT = {"has_gate": True, "has_bias": False, "is_transposed": False, "is_concatenated": True}
 """What a fused-experts module of transformers 5 says of itself, where it has the layout that `QuantExperts` computes

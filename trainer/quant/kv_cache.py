@@ -6,11 +6,12 @@ saturate, and nothing is calibrated.
 
 from __future__ import annotations
 
+from typing import get_args
+
 from torch import Tensor
 
+from trimtab.hooks.controls import KvFormat
 from trimtab.trainer.quant.grids import to_e4m3
-
-KV_FORMATS = ("none", "fp8")
 
 
 def stored(x: Tensor, kv_format: str) -> Tensor:
@@ -23,4 +24,4 @@ def stored(x: Tensor, kv_format: str) -> Tensor:
         return x
     if kv_format == "fp8":
         return to_e4m3(x.float()).to(x.dtype)
-    raise ValueError(f"kv_format: {kv_format!r} is none of {', '.join(KV_FORMATS)}")
+    raise ValueError(f"kv_format: {kv_format!r} is none of {', '.join(get_args(KvFormat))}")

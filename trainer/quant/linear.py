@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import override
 
+from trimtab.hooks.controls import Backward
 from trimtab.trainer.quant import native
 from trimtab.trainer.quant.format import NumberFormat, Quantized, absolute_maximum
-from trimtab.trainer.quant.matmul import Backward, QuantisedMatmul, product
+from trimtab.trainer.quant.matmul import QuantisedMatmul, product
 from trimtab.trainer.quant.native import Execution
 
 _Quantised = tuple[Tensor | Quantized, Tensor | None]

@@ -5,11 +5,8 @@ from __future__ import annotations
 from torch import nn
 
 from trimtab.hooks.contract import TensorContract
-from trimtab.trainer.quant.convert import quant_layers
+from trimtab.trainer.quant.layers import required_layers
 from trimtab.trainer.quant.linear import QuantLayer
-
-HIGH_PRECISION = ("fp32", "bf16")
-"""Families of formats in which a tensor does not count as quantised."""
 
 
 def manifest(model: nn.Module) -> dict[str, TensorContract]:
@@ -21,19 +18,16 @@ def manifest(model: nn.Module) -> dict[str, TensorContract]:
     Raises:
         ValueError: a model without converted layers.
     """
-    found = {
+    return {
         f"{name}.{parameter}": TensorContract(
             format=layer.format.name,
             scale_mode=_scale_mode(layer),
             tie_rule=layer.format.tie_rule,
-            quantised=layer.format.family not in HIGH_PRECISION,
+            quantised=not layer.format.scale_free,
         )
-        for name, layer in quant_layers(model)
+        for name, layer in required_layers(model).items()
         for parameter in layer.matrices()
     }
-    if not found:
-        raise ValueError("model: has no quantised layers; convert it first")
-    return found
 
 
 def _scale_mode(layer: QuantLayer) -> str:

@@ -18,18 +18,17 @@ The matmuls are float32, but for the forward pass where `native` has a kernel.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 from typing_extensions import override
 
+from trimtab.hooks.controls import Backward
 from trimtab.trainer.quant import native
 from trimtab.trainer.quant.format import NumberFormat, Quantized
 from trimtab.trainer.quant.hadamard import rotate
-
-Backward = Literal["quantized", "dequantized", "high_precision"]
 
 
 def product(x: Tensor, weight_q: Tensor | Quantized, bias: Tensor | None, fmt: NumberFormat) -> Tensor:

@@ -20,8 +20,6 @@ Execution = Literal["auto", "native", "emulated"]
 FIRST_CAPABILITY = (8, 9)
 MULTIPLE = 16
 """The kernels take sizes [N, K] of whole 16s."""
-UNSCALED = ("fp32", "bf16")
-"""Families of formats without codes and scales: there is nothing to run natively, and nothing to refuse."""
 
 
 def refusal(fmt: NumberFormat, device: torch.device, shape: torch.Size) -> str | None:
@@ -43,7 +41,7 @@ def runs(execution: Execution, fmt: NumberFormat, device: torch.device, shape: t
     Raises:
         ValueError: `execution` is native, and that cannot be.
     """
-    if execution == "emulated" or fmt.family in UNSCALED or (execution == "auto" and device.type == "cpu"):
+    if execution == "emulated" or fmt.scale_free or (execution == "auto" and device.type == "cpu"):
         return False
     reason = refusal(fmt, device, shape)
     if reason is not None and execution == "native":

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import get_args
 
+from trimtab.hooks.controls import Backward
 from trimtab.trainer.quant.formats import format_named
-from trimtab.trainer.quant.matmul import Backward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from trimtab.hooks.controls import Backward
 from trimtab.trainer.quant import (
     FORMATS,
-    Backward,
     QuantLayer,
     QuantLinear,
     Recipe,

@@ -13,7 +13,8 @@ from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 from transformers.models.qwen2_moe.modeling_qwen2_moe import Qwen2MoeExperts
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeExperts
 
-from trimtab.trainer.quant import FORMATS, Backward, QuantExperts
+from trimtab.hooks.controls import Backward
+from trimtab.trainer.quant import FORMATS, QuantExperts
 
 EXPERTS, HIDDEN, INNER, TOKENS, TOP = 5, 64, 32, 24, 2
 SIZES = {"hidden_size": HIDDEN, "moe_intermediate_size": INNER, "num_experts": EXPERTS, "num_experts_per_tok": TOP}

@@ -157,7 +157,7 @@ def test_low_precision_inputs_and_weights_come_back_in_the_input_dtype():
 
 
 def test_bad_settings_name_the_field_and_the_value():
-    with pytest.raises(ValueError, match=r"backward: 'quantised' is none of quantized, dequantized, high_precision"):
+    with pytest.raises(ValueError, match=r"backward: 'quantised' is none of quantized, high_precision, dequantized"):
         QuantLinear(nn.Linear(16, 16), FORMATS["nvfp4"], backward="quantised")
     layer = QuantLinear(nn.Linear(16, 16), FORMATS["nvfp4"])
     with pytest.raises(ValueError, match=r"input_scale: shape \[8\] is not \[in_features\] = \[16\]"):
