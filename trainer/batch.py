@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from torch import Tensor
+
+from trimtab.trainer import rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,5 @@ class Batch:
     """[B, T] the ratio's denominator as BF16 would compute it; None in a step without the twin."""
 
     def rows(self, index: Tensor) -> Batch:
-        """The sequences at `index`."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        chosen: dict[str, Any] = {name: None if value is None else value[index] for name, value in values.items()}
-        return Batch(**chosen)
+        """The sequences at `index`, a [n] tensor of row numbers."""
+        return rows.chosen(self, index)

@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from trimtab.trainer import rows
 from trimtab.trainer.models.language_model import LanguageModel
 from trimtab.trainer.quant import freeze, set_format
 from trimtab.trainer.tasks.task import Prompts
@@ -49,21 +50,13 @@ class Rollout:
 
     def rows(self, index: Tensor) -> Rollout:
         """The sequences at `index`, a [n] tensor of row numbers."""
-        return replace(
-            self, prompts=self.prompts.rows(index), **{name: getattr(self, name)[index] for name in _TENSORS}
-        )
+        return replace(rows.chosen(self, index), prompts=self.prompts.rows(index))
 
-    @classmethod
-    def concatenated(cls, rollouts: Sequence[Rollout], pad: int) -> Rollout:
+    @staticmethod
+    def concatenated(rollouts: Sequence[Rollout], pad: int) -> Rollout:
         """All sequences of rollouts of one version, prompts padded to one length with `pad`."""
-        tensors: dict[str, Any] = {
-            name: torch.cat([getattr(rollout, name) for rollout in rollouts]) for name in _TENSORS
-        }
         prompts = Prompts.concatenated([rollout.prompts for rollout in rollouts], pad)
-        return replace(rollouts[0], prompts=prompts, **tensors)
-
-
-_TENSORS = ("responses", "logprobs", "entropy", "head_ids", "head_logprobs")
+        return replace(rows.joined(rollouts), prompts=prompts)
 
 
 class TorchSampler:
@@ -106,8 +99,8 @@ class TorchSampler:
         """
         model = cast(LanguageModel, self.model)
         cache, logits = self._read(model, prompts, samples, length)
-        rows = prompts.repeated(samples)
-        batch = len(rows.tokens)
+        repeated = prompts.repeated(samples)
+        batch = len(repeated.tokens)
         head = min(head, logits.shape[-1])
         responses = torch.full((batch, length), self.pad)
         logprobs, entropy = torch.zeros(batch, length), torch.zeros(batch, length)
@@ -127,9 +120,9 @@ class TorchSampler:
                 done |= token == self.end
                 if position == length - 1 or bool(done.all()):
                     break
-                logits = model(token[:, None], cache=cache, padding=rows.padding)
+                logits = model(token[:, None], cache=cache, padding=repeated.padding)
         return Rollout(
-            prompts=rows,
+            prompts=repeated,
             responses=responses,
             logprobs=logprobs,
             entropy=entropy,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from trimtab.trainer import rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,18 +81,12 @@ class Graded:
 
     def rows(self, index: Tensor) -> Graded:
         """The responses at `index`, a [n] tensor of row numbers."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        chosen: dict[str, Any] = {name: None if value is None else value[index] for name, value in values.items()}
-        return Graded(**chosen)
+        return rows.chosen(self, index)
 
-    @classmethod
-    def concatenated(cls, batches: Sequence[Graded]) -> Graded:
+    @staticmethod
+    def concatenated(batches: Sequence[Graded]) -> Graded:
         """All responses of `batches`, in order; all were given entropies, or none."""
-        columns = {field.name: [getattr(batch, field.name) for batch in batches] for field in fields(cls)}
-        values: dict[str, Any] = {
-            name: None if column[0] is None else torch.cat(column) for name, column in columns.items()
-        }
-        return cls(**values)
+        return rows.joined(batches)
 
 
 class Task(Protocol):
