@@ -236,7 +236,7 @@ def check_value(name: str, value: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What one trainer can do: when each control takes effect, and what its rollouts record."""
+    """What one trainer can do: when each control takes effect, which values it can take there, and what is recorded."""
 
     controls: dict[str, Liveness]
     """Liveness by control name; a control that is not listed is ABSENT."""

@@ -1,4 +1,4 @@
-"""One run from its configuration to its result: warm start, attach, train, evaluate, with its files beside it.
+"""One run from its configuration to its result: build, attach, train, go back where that is asked for, evaluate.
 
 In the run's folder: `config.json`, `contract.json` (what trainer and sampler compute each weight in, and where they
 differ), `steps.jsonl` (one `StepRecord` a line, written as it happens), `checkpoints/`, `result.json`.

@@ -55,14 +55,9 @@ class QuestionsConfig(Section):
     """Most tokens of a response."""
 
 
-class DecoderConfig(Section):
-    """Sizes of the embedded model."""
+class TrainedModelConfig(Section):
+    """How any model is trained."""
 
-    kind: Literal["decoder"] = "decoder"
-    width: int = Field(default=64, ge=8)
-    layers: int = Field(default=2, ge=1)
-    heads: int = Field(default=4, ge=1)
-    hidden: int = Field(default=256, ge=8)
     keep: tuple[str, ...] = ()
     """Linear layers, by name or glob, that compute in BF16 whatever the format, beside what the recipe keeps."""
     execution: Execution = "auto"
@@ -71,6 +66,16 @@ class DecoderConfig(Section):
     """Type of the master weights; the optimizer's moments are float32 either way."""
     gradient_checkpointing: bool = False
     """Compute each layer's activations again in the backward pass instead of keeping them."""
+
+
+class DecoderConfig(TrainedModelConfig):
+    """Sizes of the embedded model."""
+
+    kind: Literal["decoder"] = "decoder"
+    width: int = Field(default=64, ge=8)
+    layers: int = Field(default=2, ge=1)
+    heads: int = Field(default=4, ge=1)
+    hidden: int = Field(default=256, ge=8)
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
@@ -79,7 +84,7 @@ class DecoderConfig(Section):
         return self
 
 
-class PretrainedConfig(Section):
+class PretrainedConfig(TrainedModelConfig):
     """A Hugging Face causal language model, by the path of its folder, or SmolLM2-135M-Instruct from its package."""
 
     kind: Literal["huggingface", "smollm2"]
@@ -87,14 +92,6 @@ class PretrainedConfig(Section):
     """Folder with the model and its tokenizer; for `huggingface` alone."""
     tokenizer: Literal["own", "characters"] = "own"
     """The model's own, or one token a character, for small models that were never given one."""
-    keep: tuple[str, ...] = ()
-    """Linear layers, by name or glob, that compute in BF16 whatever the format, beside what the recipe keeps."""
-    execution: Execution = "auto"
-    """Whether a number format computes natively, where the machine has a kernel for it, or is emulated in float32."""
-    weights: Literal["float32", "bfloat16"] = "float32"
-    """Type of the master weights; the optimizer's moments are float32 either way."""
-    gradient_checkpointing: bool = False
-    """Compute each layer's activations again in the backward pass instead of keeping them."""
 
     @model_validator(mode="after")
     def _path_where_it_is_needed(self) -> Self:

