@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from trimtab.api.bench.spread import Spread
 from trimtab.api.bench.tiny import TinyShape, tiny_trainer
 from trimtab.hooks.controls import Controls
 from trimtab.trainer.config import RunConfig
@@ -74,13 +75,12 @@ def _overhead(
         pairs.append((plain.step().seconds, corrected.step().seconds))
         on_step()
     pairs = pairs[WARM_UP_STEPS:]
-    overheads = sorted(corrected / plain - 1 for plain, corrected in pairs)
-    tenths = statistics.quantiles(overheads, n=10)
+    overhead = Spread.of(corrected / plain - 1 for plain, corrected in pairs)
     return Overhead(
         name=name,
         milliseconds=1000 * statistics.median(corrected for _, corrected in pairs),
-        overhead=statistics.median(overheads),
-        overhead_p10=tenths[0],
-        overhead_p90=tenths[-1],
-        amortised=statistics.median(overheads) / every,
+        overhead=overhead.median,
+        overhead_p10=overhead.p10,
+        overhead_p90=overhead.p90,
+        amortised=overhead.median / every,
     )

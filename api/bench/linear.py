@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from trimtab.api.bench.spread import Spread
 from trimtab.trainer.quant import FORMATS, NumberFormat, QuantLinear, kernels
 
 Backend = Literal["native", "torch"]
@@ -106,14 +107,13 @@ def _seconds(run: Callable[[], Tensor]) -> float:
 
 
 def _cost(name: str, backend: Backend, width: int, pairs: list[tuple[float, float]]) -> LinearCost:
-    ratios = [mine / plain for mine, plain in pairs]
-    tenths = statistics.quantiles(ratios, n=10)
+    ratio = Spread.of(mine / plain for mine, plain in pairs)
     return LinearCost(
         format=name,
         width=width,
         kernels=backend,
         milliseconds=1000 * statistics.median(mine for mine, _ in pairs),
-        ratio=statistics.median(ratios),
-        ratio_p10=tenths[0],
-        ratio_p90=tenths[-1],
+        ratio=ratio.median,
+        ratio_p10=ratio.p10,
+        ratio_p90=ratio.p90,
     )

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import torch
 
-from trimtab.hooks.emitter import Emitter
-from trimtab.hooks.transport.memory import MemoryTransport
+from trimtab.api.bench.spread import Spread
+from trimtab.api.bench.trainer import bench_trainer
 from trimtab.trainer.build import build
 from trimtab.trainer.config import RunConfig
-from trimtab.trainer.engines import capabilities
 from trimtab.trainer.grpo import GRPOTrainer
 from trimtab.trainer.quant import kernels
 from trimtab.trainer.scenarios import SCENARIOS
@@ -57,20 +56,15 @@ def bench_step(steps: int, on_step: Callable[[], None] = lambda: None) -> tuple[
 
 def _trainer(base: RunConfig, number_format: str) -> GRPOTrainer:
     config = base.model_copy(update={"controls": base.controls.overlaid({"sampler_format": number_format})})
-    model, task = build(config)
-    emitter = Emitter(
-        MemoryTransport(), job="bench", attempt=0, controls=config.controls, capabilities=capabilities(config, model)
-    )
-    return GRPOTrainer(config, emitter, model, task)
+    return bench_trainer(config, *build(config))
 
 
 def _cost(name: str, taken: list[float], reference: list[float]) -> StepCost:
-    ratios = sorted(mine / theirs for mine, theirs in zip(taken, reference, strict=True))
-    tenths = statistics.quantiles(ratios, n=10)
+    ratio = Spread.of(mine / theirs for mine, theirs in zip(taken, reference, strict=True))
     return StepCost(
         format=name,
         milliseconds=1000 * statistics.median(taken),
-        ratio=statistics.median(ratios),
-        ratio_p10=tenths[0],
-        ratio_p90=tenths[-1],
+        ratio=ratio.median,
+        ratio_p10=ratio.p10,
+        ratio_p90=ratio.p90,
     )

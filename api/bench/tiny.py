@@ -7,10 +7,8 @@ from typing import Any
 
 import torch
 
-from trimtab.hooks.emitter import Emitter
-from trimtab.hooks.transport.memory import MemoryTransport
+from trimtab.api.bench.trainer import bench_trainer
 from trimtab.trainer.config import RunConfig
-from trimtab.trainer.engines import capabilities
 from trimtab.trainer.grpo import GRPOTrainer
 from trimtab.trainer.models.huggingface import HuggingFaceLM
 from trimtab.trainer.tasks.running_sum import END, PAD, RunningSum
@@ -50,8 +48,4 @@ def tiny_qwen3(shape: TinyShape) -> Any:
 
 def tiny_trainer(config: RunConfig, shape: TinyShape, task: RunningSum) -> GRPOTrainer:
     """A trainer of it on `task` at step 0, attached to nothing."""
-    model = HuggingFaceLM(tiny_qwen3(shape))
-    emitter = Emitter(
-        MemoryTransport(), job="bench", attempt=0, controls=config.controls, capabilities=capabilities(config, model)
-    )
-    return GRPOTrainer(config, emitter, model, task)
+    return bench_trainer(config, HuggingFaceLM(tiny_qwen3(shape)), task)

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from trimtab.api.bench.spread import Spread
 from trimtab.api.bench.tiny import TinyShape, tiny_qwen3, tiny_trainer
 from trimtab.hooks.controls import Controls
 from trimtab.trainer.config import RunConfig
@@ -98,15 +99,14 @@ def _cost(workload: Workload, steps: int, on_step: Callable[[], None]) -> PeerCo
             pairs.append((time.perf_counter() - started, seconds))
             on_step()
     pairs = pairs[WARM_UP_STEPS:]
-    ratios = sorted(mine / peer for mine, peer in pairs)
-    tenths = statistics.quantiles(ratios, n=10)
+    ratio = Spread.of(mine / peer for mine, peer in pairs)
     return PeerCost(
         workload=workload.name,
         ours_ms=1000 * statistics.median(mine for mine, _ in pairs),
         trl_ms=1000 * statistics.median(peer for _, peer in pairs),
-        ratio=statistics.median(ratios),
-        ratio_p10=tenths[0],
-        ratio_p90=tenths[-1],
+        ratio=ratio.median,
+        ratio_p10=ratio.p10,
+        ratio_p90=ratio.p90,
     )
 
 
