@@ -58,6 +58,7 @@ class Checkpoints:
         partial.replace(path)
         for name in self.names()[: -self.keep]:
             self.path(name).unlink()
+        self._sweep()
 
     def read(self, name: str) -> dict[str, Any]:
         """A checkpoint's content.
@@ -93,6 +94,12 @@ class Checkpoints:
         """Remove them all."""
         for name in self.names():
             self.path(name).unlink()
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove what processes that were killed while they wrote have left."""
+        for partial in self.folder.glob("*.partial"):
+            partial.unlink(missing_ok=True)
 
 
 def check_same_run(trainer: GRPOTrainer, state: dict[str, Any]) -> None:

@@ -27,6 +27,7 @@ from trimtab.trainer.sections import (
     RunningSumConfig,
     ScheduledChange,
     Section,
+    Seed,
     ShadowConfig,
     TaskConfig,
     UpdateConfig,
@@ -47,7 +48,7 @@ class RunConfig(Section):
     0.2
     """
 
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
     steps: int = Field(default=110, ge=1)
     algorithm: str | None = None
     """Preset of the objective's controls; see `trimtab.trainer.algorithms`."""
@@ -161,7 +162,7 @@ def validated(data: dict[str, Any]) -> RunConfig:
 
 
 def _named(field: str, name: Any, presets: Mapping[str, T]) -> T:
-    if name not in presets:
+    if not isinstance(name, str) or name not in presets:
         raise ValueError(f"{field}: {name!r} is none of {', '.join(presets)}")
     return presets[name]
 

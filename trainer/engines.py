@@ -23,8 +23,11 @@ from trimtab.trainer.quant import (
     set_execution,
     set_format,
 )
+from trimtab.trainer.tasks.task import Task
 
 TWIN_FORMAT = "bf16"
+_KEEPING = ("keep_attention", "keep_shared_experts", "keep_last", "moe_only")
+"""What a recipe keeps, and a run's model section may say otherwise."""
 
 
 def check_fits(config: RunConfig, model: nn.Module) -> None:
@@ -59,6 +62,19 @@ def check_fits(config: RunConfig, model: nn.Module) -> None:
             raise ConfigError(f"controls.{conflict[1]} (at step {step})")
 
 
+def check_task(config: RunConfig, task: Task) -> None:
+    """Refuse, before step 0, what a task's responses are too short for.
+
+    Raises:
+        ConfigError: an overlong buffer that is longer than a response, which no penalty could be switched on with.
+    """
+    if config.rollout.overlong_buffer > task.response_length:
+        raise ConfigError(
+            f"rollout.overlong_buffer: {config.rollout.overlong_buffer} tokens is more than a response of this task "
+            f"can have, {task.response_length}; give at most that, or 0 for an eighth of it"
+        )
+
+
 def converted(model: nn.Module, config: RunConfig, number_format: str) -> nn.Module:
     """A copy of `model` that computes in `number_format` what the run's recipe quantises, with the configured outliers.
 
@@ -67,8 +83,9 @@ def converted(model: nn.Module, config: RunConfig, number_format: str) -> nn.Mod
     """
     engine = copy.deepcopy(model)
     recipe = Recipe(name="own", format=number_format) if config.recipe is None else recipe_named(config.recipe)
-    keep = (*recipe.keep, *config.model.keep)
-    convert(engine, replace(recipe, format=number_format, backward=config.controls.backward, keep=keep))
+    given = {name: value for name in _KEEPING if (value := getattr(config.model, name)) is not None}
+    recipe = replace(recipe, **given, keep=(*recipe.keep, *config.model.keep))
+    convert(engine, replace(recipe, format=number_format, backward=config.controls.backward))
     set_execution(engine, config.model.execution)
     outliers = config.outliers
     if outliers.channels:
@@ -111,5 +128,9 @@ def _capabilities(config: RunConfig, engine: nn.Module) -> Capabilities:
 def _section(problem: str) -> str:
     """Where in the configuration the field is that a problem starts with."""
     field = problem.partition(":")[0]
-    sections = {"keep": "model.", "execution": "model.", "layers": "outliers.", "channels": "outliers."}
+    sections = {
+        **dict.fromkeys(("keep", "execution", *_KEEPING), "model."),
+        "layers": "outliers.",
+        "channels": "outliers.",
+    }
     return sections.get(field, "")

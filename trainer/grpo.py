@@ -20,7 +20,7 @@ from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.hooks.emitter import Emitter
 from trimtab.trainer.batch import Batch
 from trimtab.trainer.config import RunConfig
-from trimtab.trainer.engines import TWIN_FORMAT, check_fits, converted
+from trimtab.trainer.engines import TWIN_FORMAT, check_fits, check_task, converted
 from trimtab.trainer.experience import Collector, Experience
 from trimtab.trainer.objective import LossInputs, policy_loss
 from trimtab.trainer.optimizer import adamw
@@ -44,11 +44,12 @@ class GRPOTrainer:
         task: where prompts and rewards come from.
 
     Raises:
-        ConfigError: the configuration does not fit the model.
+        ConfigError: the configuration does not fit the model or the task.
     """
 
     def __init__(self, config: RunConfig, emitter: Emitter, model: nn.Module, task: Task) -> None:
         check_fits(config, model)
+        check_task(config, task)
         self.config = config
         self.emitter = emitter
         self.task = task
@@ -208,7 +209,7 @@ class GRPOTrainer:
         rollout, update = self.config.rollout, self.config.update
         for _ in range(update.passes):
             order = torch.randperm(rollout.prompts, generator=self.data)
-            for groups in order.chunk(update.minibatches):
+            for groups in order.tensor_split(update.minibatches):
                 yield (groups[:, None] * rollout.group_size + torch.arange(rollout.group_size)).flatten()
 
     def _scalars(self, experience: Experience) -> dict[str, float]:

@@ -77,20 +77,21 @@ def execute(
     checkpoints = Checkpoints(out / CHECKPOINTS, config.checkpoint.keep)
     state = checkpoints.newest() if resume else None
     out.mkdir(parents=True, exist_ok=True)
-    (out / "config.json").write_text(config.model_dump_json(indent=2))
     attempt = int(time.time()) if attempt is None else attempt
     if state is not None:
         attempt = max(attempt, state["attempt"] + 1)
-    else:  # what an earlier run left here is not this one's
-        checkpoints.clear()
-        (out / RESULT).unlink(missing_ok=True)
     model, task = build(config, on_warm_start)
-    can = replace(capabilities(config, model), checkpoints=checkpoints.names())
+    can = replace(capabilities(config, model), checkpoints=() if state is None else checkpoints.names())
     with trimtab.attach(url, job=job, attempt=attempt, controls=config.controls_at(0), capabilities=can) as emitter:
         trainer = GRPOTrainer(config, emitter, model, task)
-        (out / CONTRACT).write_text(json.dumps(contract_of(trainer.model, trainer.sampler.model), indent=2))
+        # From here on nothing is refused any more: a mistake in the configuration costs no file of an earlier run.
         if state is not None:
             resume_run(trainer, state)
+        else:  # what an earlier run left here is not this one's
+            checkpoints.clear()
+            (out / RESULT).unlink(missing_ok=True)
+        (out / "config.json").write_text(config.model_dump_json(indent=2))
+        (out / CONTRACT).write_text(json.dumps(contract_of(trainer.model, trainer.sampler.model), indent=2))
         with _step_log(out / STEPS, state) as log:
             _train(trainer, checkpoints, log, on_step)
         result = _result(trainer, emitter)
@@ -102,11 +103,15 @@ def _step_log(path: Path, state: dict[str, Any] | None) -> TextIO:
     """The step log, open behind the step that the checkpoint was taken after: what came then is about to be done
     again."""
     kept: list[str] = []
-    if state is not None:
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        at = [(row["attempt"], row["step"]) for row in map(json.loads, lines)]
-        before = (state["attempt"], state["step"] - 1)
-        kept = lines[: at.index(before) + 1] if before in at else lines[: state["step"]]
+    if state is not None and path.exists():
+        for line in path.read_text().splitlines(keepends=True):
+            try:
+                row = json.loads(line)
+            except ValueError:  # the run was killed while it wrote this line
+                break
+            if (row["attempt"], row["step"]) >= (state["attempt"], state["step"]):
+                break
+            kept.append(line.rstrip("\n") + "\n")
     log = path.open("w")
     log.writelines(kept)
     return log
@@ -130,35 +135,36 @@ def _train(
 def _go_back(trainer: GRPOTrainer, checkpoints: Checkpoints) -> None:
     """Carry out a restore that is asked for and was not yet; it is a level, so being told twice changes nothing."""
     emitter, wanted = trainer.emitter, trainer.emitter.controls.restore
-    emitter.capabilities = replace(emitter.capabilities, checkpoints=checkpoints.names())
-    if wanted and wanted != trainer.restored:
+    asked, trainer.restored = wanted not in ("", trainer.restored), wanted
+    if asked:
         try:
             restore(trainer, checkpoints.read(wanted))
         except CheckpointError as error:
             emitter.refuse("restore", str(error))
         else:
             emitter.begin_attempt(emitter.attempt + 1, trainer.config.controls_at(trainer.step_index))
-    trainer.restored = wanted
+            checkpoints.save(trainer)  # else a run that is killed soon would resume from what it has just left
+    emitter.capabilities = replace(emitter.capabilities, checkpoints=checkpoints.names())
 
 
 def _result(trainer: GRPOTrainer, emitter: Emitter) -> RunResult:
     sampler_format = emitter.controls.sampler_format
     return RunResult(
         steps=trainer.step_index,
-        reward_eval_bf16=evaluate(trainer, TWIN_FORMAT),
-        reward_eval_sampler=evaluate(trainer, sampler_format),
+        reward_eval_bf16=evaluate(trainer, TWIN_FORMAT, "none"),
+        reward_eval_sampler=evaluate(trainer, sampler_format, emitter.controls.kv_format),
         sampler_format=sampler_format,
     )
 
 
-def evaluate(trainer: GRPOTrainer, number_format: str) -> float | None:
-    """Mean reward of the newest weights on the evaluation prompts, sampled in `number_format`."""
+def evaluate(trainer: GRPOTrainer, number_format: str, kv_format: str) -> float | None:
+    """Mean reward of the newest weights on the evaluation prompts, sampled in `number_format` with a cache in
+    `kv_format`."""
     settings = trainer.config.evaluation
     if not settings.prompts:
         return None
     generator = torch.Generator().manual_seed(settings.seed)
     prompts = trainer.task.prompts(settings.prompts, generator)
-    kv_format = trainer.emitter.controls.kv_format if number_format != TWIN_FORMAT else "none"
     trainer.sampler.sync(trainer.model.state_dict(), trainer.step_index, number_format, kv_format)
     rollout = trainer.sampler.generate(
         prompts,

@@ -12,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 
 from trimtab.trainer.quant import Execution
 
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+"""Of a random generator; torch takes no larger ones."""
+
 
 class Section(BaseModel):
     """A table of the TOML file."""
@@ -37,7 +40,7 @@ class ReasoningGymConfig(Section):
     """Its own settings."""
     size: int = Field(default=10_000, ge=1)
     """Problems to draw from."""
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
     """Of the problems; which of them a step draws is the run's seed's business."""
     response_length: int = Field(default=128, ge=1)
     """Most tokens of a response."""
@@ -60,6 +63,14 @@ class TrainedModelConfig(Section):
 
     keep: tuple[str, ...] = ()
     """Linear layers, by name or glob, that compute in BF16 whatever the format, beside what the recipe keeps."""
+    keep_attention: bool | None = None
+    """Keep every linear layer of attention in BF16; by default what the recipe says."""
+    keep_shared_experts: bool | None = None
+    """Keep the experts that every token passes through; by default what the recipe says."""
+    keep_last: float | None = Field(default=None, ge=0, le=1)
+    """Keep this fraction of the decoder layers, from the end; by default what the recipe says."""
+    moe_only: bool | None = None
+    """Quantise the experts alone; by default what the recipe says."""
     execution: Execution = "auto"
     """Whether a number format computes natively, where the machine has a kernel for it, or is emulated in float32."""
     weights: Literal["float32", "bfloat16"] = "float32"
@@ -106,9 +117,9 @@ class WarmStartConfig(Section):
 
     steps: int = Field(default=1200, ge=0)
     batch: int = Field(default=128, ge=1)
-    lr: float = Field(default=3e-3, gt=0)
+    lr: float = Field(default=3e-3, gt=0, allow_inf_nan=False)
     error_rate: float = Field(default=0.08, ge=0, le=1)
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
 
 
 class OutlierConfig(Section):
@@ -118,9 +129,9 @@ class OutlierConfig(Section):
 
     channels: int = Field(default=0, ge=0)
     """Channels scaled in front of each of the layers; 0 scales none."""
-    scale: float = Field(default=16.0, gt=0)
+    scale: float = Field(default=16.0, ge=2**-32, le=2**32)
     """A power of two, so that scaling itself never rounds."""
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
     layers: tuple[str, ...] = ("*.qkv", "*.up")
     """Linear layers, by name or glob, whose input channels are scaled."""
 
@@ -142,7 +153,8 @@ class RolloutConfig(Section):
     """Bounded staleness: the sampler's weights are this many steps old."""
     head: int = Field(default=8, ge=0, le=128)
     """Top log-probs recorded for each token; 0 records none, and score centering is refused."""
-    temperature: float = Field(default=1.0, gt=0)
+    temperature: float = Field(default=1.0, ge=0.01, le=100)
+    """What logits are divided by, in the sampler and in the trainer."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Must be 1; here to be refused with the reason, since it is asked for."""
     resamplings: int = Field(default=3, ge=0)
@@ -164,7 +176,7 @@ class RolloutConfig(Section):
 class UpdateConfig(Section):
     """GRPO's update."""
 
-    lr: float = Field(default=5e-4, gt=0)
+    lr: float = Field(default=5e-4, gt=0, allow_inf_nan=False)
     minibatches: int = Field(default=2, ge=1)
     """Optimizer updates a pass over the rollouts."""
     passes: int = Field(default=1, ge=1)
@@ -185,7 +197,7 @@ class EvalConfig(Section):
     """Evaluation of the trained policy at the end."""
 
     prompts: int = Field(default=384, ge=0)
-    seed: int = Field(default=77, ge=0)
+    seed: Seed = 77
 
 
 class CheckpointConfig(Section):
@@ -208,7 +220,7 @@ def _kind_or(default: str) -> Discriminator:
     """Tell the tables apart by their `kind`; one without it is the `default`."""
 
     def kind(table: Any) -> str:
-        return str(table.get("kind", default) if isinstance(table, dict) else table.kind)
+        return str(table.get("kind", default) if isinstance(table, dict) else getattr(table, "kind", default))
 
     return Discriminator(kind)
 

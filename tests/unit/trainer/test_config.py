@@ -16,7 +16,19 @@ from trimtab.trainer.config import ConfigError, RunConfig, load_config, validate
         (["rollout.lags=2"], r"rollout\.lags: Extra inputs are not permitted \(given 2\)"),
         (["rollout.lag=-1"], r"rollout\.lag: .*greater than or equal to 0 \(given -1\)"),
         (["rollout.group_size=1"], r"rollout\.group_size: .*greater than or equal to 2"),
-        (["rollout.temperature=0.0"], r"rollout\.temperature: .*greater than 0"),
+        (["rollout.temperature=0.0"], r"rollout\.temperature: .*greater than or equal to 0\.01"),
+        (["rollout.temperature=inf"], r"rollout\.temperature: .*less than or equal to 100"),
+        (["update.lr=inf"], r"update\.lr: .*finite number"),
+        (["warm_start.lr=inf"], r"warm_start\.lr: .*finite number"),
+        ([f"outliers.scale={2.0**999}"], r"outliers\.scale: .*less than or equal to"),
+        *(
+            ([f"{field}={2**63}"], rf"{field}: .*less than {2**63}")
+            for field in ("seed", "warm_start.seed", "evaluation.seed", "outliers.seed")
+        ),
+        (["model=5"], r"model: Input should be a valid dictionary .*given 5"),
+        (["task=5"], r"task: Input should be a valid dictionary .*given 5"),
+        (["algorithm=[1]"], r"algorithm: \[1\] is none of grpo, dapo"),
+        (["recipe={a=1}"], r"recipe: \{'a': 1\} is none of bf16"),
         (["controls.clip_low=1.5"], r"clip_low: 1\.5 is not a number in \[0, 1\]"),
         (["controls.clip_low=-0.2"], r"clip_low: -0\.2 is not a number in \[0, 1\]"),
         (["model.width=60", "model.heads=8"], r"model: width: 60 is not divisible by heads = 8"),

@@ -222,3 +222,19 @@ def test_any_module_with_linear_layers_trains(tiny: RunConfig) -> None:
         records = list(trainer.run())
     assert len(records) == len(transport.sent) == 6
     assert all(summary.tokens > 0 for summary in transport.sent)
+
+
+@pytest.mark.parametrize(("prompts", "minibatches"), [(5, 4), (9, 4), (7, 7), (6, 1)])
+def test_a_pass_makes_as_many_updates_as_it_is_told_of_groups_that_are_whole(
+    tiny: RunConfig, prompts: int, minibatches: int
+) -> None:
+    config = changed(tiny, steps=1, rollout={"prompts": prompts}, update={"minibatches": minibatches, "passes": 2})
+    with training(config) as (trainer, _):
+        trainer.step()
+        updates = {int(state["step"]) for state in trainer.optimizer.state.values()}
+        parts = list(trainer._minibatches())
+    assert updates == {2 * minibatches}
+    for number in range(2):
+        rows = torch.cat(parts[number * minibatches : (number + 1) * minibatches])
+        assert sorted(rows.tolist()) == list(range(4 * prompts))
+    assert all(len(part) % 4 == 0 for part in parts)

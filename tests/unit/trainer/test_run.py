@@ -99,9 +99,15 @@ def test_running_and_resuming_again_are_new_attempts_to_the_agent(tiny: RunConfi
             },
             r"controls\.sampler_format.*48.*32",
         ),
+        ({"model": {"moe_only": True}}, r"model\.moe_only: the model has no experts"),
+        ({"model": {"keep_last": 1.0}}, r"keeps every layer of the model and quantises none"),
         ({"model": {"keep": ["nope"]}}, r"model\.keep: 'nope' matches no layer"),
         ({"outliers": {"layers": ["nope"]}}, r"outliers\.layers: 'nope' matches no layer"),
         ({"rollout": {"head": 0}, "controls": {"centering": True}}, r"controls\.centering: .*no sampler head"),
+        (
+            {"rollout": {"overlong_buffer": 7}},
+            r"rollout\.overlong_buffer: 7 tokens is more than .*, 6; give at most that",
+        ),
         ({"shadow": {"every": 0}, "controls": {"clip_mode": "calibrated"}}, r"controls\.clip_mode: .*BF16 twin"),
     ],
 )
@@ -139,6 +145,41 @@ def test_how_often_checkpoints_are_written_may_change_on_resume(tiny: RunConfig,
     execute(tiny.model_copy(update={"steps": 1}), url="memory:", job="t", out=tmp_path)
     often = tiny.model_copy(update={"steps": 2, "checkpoint": CheckpointConfig(every=1)})
     assert execute(often, url="memory:", job="t", out=tmp_path, resume=True).steps == 2
+
+
+def test_what_is_refused_costs_an_earlier_run_nothing(tiny: RunConfig, tmp_path: Path) -> None:
+    execute(tiny.model_copy(update={"steps": 2}), url="memory:", job="t", out=tmp_path)
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    wrong = validated(tiny.model_dump() | {"model": {**tiny.model.model_dump(), "width": 36}})
+    with pytest.raises(ConfigError, match=r"36.*16"):
+        execute(wrong, url="memory:", job="t", out=tmp_path)
+    with pytest.raises(CheckpointError, match="another configuration"):
+        execute(tiny.model_copy(update={"seed": 9}), url="memory:", job="t", out=tmp_path, resume=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
+
+
+def test_a_run_killed_while_it_wrote_a_line_or_a_checkpoint_resumes(tiny: RunConfig, tmp_path: Path) -> None:
+    execute(tiny, url="memory:", job="t", out=tmp_path / "whole", attempt=0)
+    out = tmp_path / "killed"
+    execute(tiny.model_copy(update={"steps": 4}), url="memory:", job="t", out=out, attempt=0)
+    with (out / STEPS).open("a") as log:
+        log.write('{"step":4,"attempt":0,"rew')
+    partial = out / CHECKPOINTS / "0-5.99.partial"
+    partial.write_bytes(b"half")
+    execute(tiny, url="memory:", job="t", out=out, attempt=0, resume=True)
+    assert steps(out) == steps(tmp_path / "whole")
+    assert not partial.exists()
+
+
+def test_the_last_samplers_evaluation_has_its_cache_too(tiny: RunConfig, tmp_path: Path) -> None:
+    rewards = {}
+    for kv_format in ("none", "fp8"):
+        data = tiny.model_dump() | {"steps": 1, "evaluation": {"prompts": 384}}
+        data["controls"] |= {"sampler_format": "bf16", "kv_format": kv_format}
+        result = execute(validated(data), url="memory:", job="t", out=tmp_path / kv_format)
+        rewards[kv_format] = (result.reward_eval_bf16, result.reward_eval_sampler)
+    assert rewards["none"][0] == rewards["none"][1]
+    assert rewards["fp8"][0] != rewards["fp8"][1]
 
 
 def test_a_checkpoint_of_another_job_is_refused(tiny: RunConfig, tmp_path: Path) -> None:
@@ -218,22 +259,24 @@ def test_the_contract_names_what_trainer_and_sampler_compute_otherwise(tiny: Run
     assert contract["report"].startswith("4 tensors are BF16 in the trainer but NVFP4 in the sampler")
 
 
+BACK = OperatorAction(
+    job="t",
+    verb=OperatorVerb.PATCH_CONTROLS,
+    issuer="me",
+    reason="it fell",
+    overrides={"restore": "7:2", "centering": True, "ratio_reference": "recomputed"},
+)
+
+
 def test_a_restore_lands_on_its_checkpoint_with_the_remedy_on_and_only_once(tiny: RunConfig, tmp_path: Path) -> None:
     """The command is a level: it comes again and again, in the new attempt too."""
     schedule = (ScheduledChange(step=4, controls={"lr_scale": 0.5}),)
     config = tiny.model_copy(update={"steps": 8, "checkpoint": CheckpointConfig(every=2), "schedule": schedule})
-    wanted = OperatorAction(
-        job="t",
-        verb=OperatorVerb.PATCH_CONTROLS,
-        issuer="me",
-        reason="it fell",
-        overrides={"restore": "7:2", "centering": True, "ratio_reference": "recomputed"},
-    )
     service = Service.open(tmp_path / "agent.db")
 
     def ask(record: StepRecord) -> None:
         if (record.attempt, record.step) == (7, 4):
-            service.operate(wanted)
+            service.operate(BACK)
 
     execute(config, url=f"local:{tmp_path / 'agent.db'}", job="t", out=tmp_path, attempt=7, on_step=ask)
     service.store.close()
@@ -249,3 +292,37 @@ def test_a_restore_lands_on_its_checkpoint_with_the_remedy_on_and_only_once(tiny
     assert after["reward_mean"] == rows[2]["reward_mean"]
     assert after["mismatch_std"] == rows[2]["mismatch_std"]
     assert newest(tmp_path)["restored"] == "7:2"
+
+
+def test_a_run_killed_soon_after_a_restore_resumes_from_what_it_went_back_to(tiny: RunConfig, tmp_path: Path) -> None:
+    """And not from the newest checkpoint of the attempt that it has left."""
+    config = tiny.model_copy(update={"steps": 8, "checkpoint": CheckpointConfig(every=2)})
+    service = Service.open(tmp_path / "agent.db")
+
+    def ask(record: StepRecord) -> None:
+        if (record.attempt, record.step) == (7, 4):
+            service.operate(BACK)
+        if (record.attempt, record.step) == (8, 2):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(config, url=f"local:{tmp_path / 'agent.db'}", job="t", out=tmp_path, attempt=7, on_step=ask)
+    service.store.close()
+    state = newest(tmp_path)
+    assert (state["attempt"], state["step"], state["restored"]) == (8, 2, "7:2")
+    assert state["overrides"]["centering"] is True
+    execute(config, url="memory:", job="t", out=tmp_path, attempt=9, resume=True)
+    rows = [json.loads(line) for line in (tmp_path / STEPS).read_text().splitlines()]
+    assert [(row["attempt"], row["step"]) for row in rows] == [(7, step) for step in range(6)] + [
+        (9, step) for step in range(2, 8)
+    ]
+    assert rows[6]["controls"]["centering"] is True
+
+
+def test_what_a_recipe_keeps_may_be_said_otherwise(tiny: RunConfig, tmp_path: Path) -> None:
+    data = tiny.model_dump() | {"steps": 1}
+    data["model"] = {**data["model"], "keep_attention": True}
+    execute(validated(data), url="memory:", job="t", out=tmp_path)
+    contract = json.loads((tmp_path / CONTRACT).read_text())
+    quantised = {name for name, row in contract["sampler"].items() if row["quantised"]}
+    assert quantised == {"blocks.0.up.weight", "blocks.0.down.weight"}
