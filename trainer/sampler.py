@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from trimtab.trainer import rows
+from trimtab.trainer.config import ConfigError
 from trimtab.trainer.models.language_model import LanguageModel
 from trimtab.trainer.quant import freeze, set_format
 from trimtab.trainer.tasks.task import Prompts
@@ -96,8 +97,16 @@ class TorchSampler:
         """Sample `samples` responses of up to `length` tokens for each of the prompts, in consecutive rows.
 
         A head larger than the vocabulary is the whole vocabulary.
+
+        Raises:
+            ConfigError: the longest prompt and `length` are more than the model was made for.
         """
-        model = cast(LanguageModel, self.model)
+        model, width = cast(LanguageModel, self.model), prompts.tokens.shape[1]
+        if model.context is not None and width + length > model.context:
+            raise ConfigError(
+                f"task.response_length: {length} tokens after a prompt of {width} are more than the {model.context} of "
+                "the model's context; give shorter responses or prompts"
+            )
         cache, logits = self._read(model, prompts, samples, length)
         repeated = prompts.repeated(samples)
         batch = len(repeated.tokens)
@@ -114,7 +123,7 @@ class TorchSampler:
                 token = torch.where(done, self.pad, drawn(p, generator))
                 responses[:, position] = token
                 logprobs[:, position] = log_p.gather(1, token[:, None])[:, 0]
-                entropy[:, position] = -(p * log_p.clamp_min(NEVER)).sum(-1)
+                entropy[:, position] = entropies(log_p)
                 top = log_p.topk(head, -1)
                 head_ids[:, position], head_logprobs[:, position] = top.indices, top.values
                 done |= token == self.end
@@ -139,6 +148,11 @@ class TorchSampler:
         logits = model(prompts.tokens, cache=cache, keep_last=1, padding=prompts.padding)
         cache.batch_repeat_interleave(samples)
         return cache, logits.repeat_interleave(samples, 0)
+
+
+def entropies(log_p: Tensor) -> Tensor:
+    """[...] entropy in nats of each of the [..., V] distributions; a token of probability 0 adds nothing."""
+    return -(log_p.exp() * log_p.clamp_min(NEVER)).sum(-1)
 
 
 def drawn(p: Tensor, generator: torch.Generator) -> Tensor:

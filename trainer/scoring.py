@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from trimtab.trainer.sampler import Rollout
+from trimtab.trainer.sampler import Rollout, entropies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,4 +66,4 @@ def gathered(log_p: Tensor, tokens: Tensor) -> Tensor:
 
 def _scores(log_p: Tensor, rows: Rollout) -> tuple[Tensor, Tensor, Tensor]:
     """The fields of `Scores` from [B, T, V]."""
-    return gathered(log_p, rows.responses), log_p.gather(2, rows.head_ids), -(log_p.exp() * log_p).sum(-1)
+    return gathered(log_p, rows.responses), log_p.gather(2, rows.head_ids), entropies(log_p)

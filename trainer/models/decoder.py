@@ -107,6 +107,11 @@ class DecoderLM(nn.Module):
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
         self._initialise(torch.Generator().manual_seed(seed))
 
+    @property
+    def context(self) -> int:
+        """Most tokens that a sequence may have."""
+        return self.shape.max_length
+
     @torch.no_grad()
     def _initialise(self, generator: torch.Generator) -> None:
         # Layers that write to the residual stream start smaller, so that its variance does not grow with depth.

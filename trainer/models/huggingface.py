@@ -66,6 +66,11 @@ class HuggingFaceLM(nn.Module):
         """Logits per position."""
         return int(self.causal_lm.config.get_text_config().vocab_size)
 
+    @property
+    def context(self) -> int | None:
+        """Most tokens that a sequence may have, by the model's configuration; None if it does not say."""
+        return getattr(self.causal_lm.config.get_text_config(), "max_position_embeddings", None)
+
     def forward(
         self,
         tokens: Tensor,

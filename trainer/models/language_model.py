@@ -14,6 +14,11 @@ from torch import Tensor
 class LanguageModel(Protocol):
     """A causal language model over rows that are padded on the left."""
 
+    @property
+    def context(self) -> int | None:
+        """Most tokens that a sequence may have; None if any number will do."""
+        ...
+
     def __call__(
         self, tokens: Tensor, *, cache: Any = None, keep_last: int | None = None, padding: Tensor | None = None
     ) -> Tensor:

@@ -61,11 +61,11 @@ class QuestionsFile(TextTask):
 def read_questions(path: Path) -> list[tuple[str, Fraction]]:
     """Questions and their numbers; see `QuestionsFile`."""
     questions = []
-    with path.open(encoding="utf-8") as lines:
+    with path.open("rb") as lines:  # decoded below, so that a line that is no UTF-8 is told by its number
         for number, line in enumerate(lines, 1):
             if line.strip():
                 try:
-                    questions.append(_question(line))
+                    questions.append(_question(line.decode("utf-8")))
                 except ValueError as error:
                     raise ValueError(f"{path}, line {number}: {error}") from error
     if not questions:

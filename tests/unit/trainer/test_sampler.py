@@ -9,10 +9,10 @@ import scipy.stats
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from trimtab.trainer.config import RunConfig
+from trimtab.trainer.config import ConfigError, RunConfig
 from trimtab.trainer.models.huggingface import HuggingFaceLM
 from trimtab.trainer.quant import Recipe, convert
-from trimtab.trainer.sampler import Rollout, TorchSampler, drawn
+from trimtab.trainer.sampler import Rollout, TorchSampler, drawn, entropies
 from trimtab.trainer.tasks.characters import CharacterTokenizer
 from trimtab.trainer.tasks.reasoning_gym import ReasoningGym
 from trimtab.trainer.tasks.running_sum import END, PAD, RunningSum
@@ -212,3 +212,20 @@ def test_tokens_are_drawn_in_proportion_to_their_probabilities_and_never_at_zero
     counts = torch.bincount(tokens, minlength=6)
     assert counts[[0, 3, 5]].tolist() == [0, 0, 0]
     assert scipy.stats.chisquare(counts[[1, 2, 4]].numpy(), [40_000, 100_000, 60_000]).pvalue > 1e-3
+
+
+def test_what_exceeds_the_models_context_is_refused_in_numbers() -> None:
+    sampler, task = _text_sampler()
+    sampler.model.causal_lm.config.max_position_embeddings = 20
+    prompts = Prompts.left_padded([[50] * 12], [None], task.pad)
+    generator = torch.Generator().manual_seed(0)
+    assert sampler.generate(prompts, 8, head=0, temperature=1.0, generator=generator).responses.shape == (1, 8)
+    told = "task.response_length: 9 tokens after a prompt of 12 are more than the 20 of the model's context"
+    with pytest.raises(ConfigError, match=told):
+        sampler.generate(prompts, 9, head=0, temperature=1.0, generator=generator)
+
+
+def test_a_token_of_probability_zero_adds_no_entropy() -> None:
+    logits = torch.tensor([[0.3, -0.2, -torch.inf, 1.1], [0.0, -torch.inf, -torch.inf, -torch.inf]])
+    expected = torch.tensor(scipy.stats.entropy(logits.softmax(-1), axis=-1))
+    torch.testing.assert_close(entropies(logits.log_softmax(-1)), expected)

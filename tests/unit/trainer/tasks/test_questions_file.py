@@ -47,6 +47,13 @@ def test_a_malformed_line_is_refused_by_its_number(tmp_path: Path, line: str, re
         read_questions(path)
 
 
+def test_a_line_that_is_no_text_is_refused_by_its_number(tmp_path: Path) -> None:
+    path = written(tmp_path, json.dumps(LINES[0]))
+    path.write_bytes(path.read_bytes() + b"\n\xff\xfe")
+    with pytest.raises(ValueError, match=r"questions\.jsonl, line \d: .*can't decode"):
+        read_questions(path)
+
+
 def test_a_file_without_questions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no questions"):
         read_questions(written(tmp_path, "", " "))
