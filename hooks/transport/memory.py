@@ -9,9 +9,13 @@ from trimtab.hooks.records import Command, StepSummary
 
 
 class MemoryTransport:
-    """Keeps every summary in `sent`; the command is whatever was set last, by hand or by `handler`."""
+    """Keeps the last `keep` summaries in `sent`, or all of them; the command is whatever was set last, by hand or by
+    `handler`."""
 
-    def __init__(self, handler: Callable[[StepSummary], Command | None] | None = None) -> None:
+    def __init__(
+        self, handler: Callable[[StepSummary], Command | None] | None = None, *, keep: int | None = None
+    ) -> None:
+        self.keep = keep
         self.sent: list[StepSummary] = []
         self.dropped = 0
         self.handler = handler
@@ -21,6 +25,8 @@ class MemoryTransport:
         """Keep the summary, and let the handler answer it."""
         summary = report.whole()
         self.sent.append(summary)
+        if self.keep is not None:
+            del self.sent[: -self.keep]
         if self.handler is not None:
             answer = self.handler(summary)
             if answer is not None:

@@ -13,6 +13,8 @@ from trimtab.hooks.transport.file import FileTransport
 from trimtab.hooks.transport.http import HttpTransport
 from trimtab.hooks.transport.memory import MemoryTransport
 
+KEPT_IN_MEMORY = 1000
+"""Summaries of a run that reports to nobody, which may go on for as long as any other; they are some 14 kB each."""
 DEFAULT_SPOOL = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state") / "trimtab" / "spool"
 
 
@@ -63,7 +65,7 @@ OPENERS: dict[str, Callable[[Target], Transport]] = {
     "https": _http,
     "file": lambda target: FileTransport(target.path),
     "local": _local,
-    "memory": lambda _: MemoryTransport(),
+    "memory": lambda _: MemoryTransport(keep=KEPT_IN_MEMORY),
 }
 """One line a scheme."""
 

@@ -118,3 +118,12 @@ def test_only_rank_0_may_have_live_controls(when: Liveness, monkeypatch: pytest.
 def test_any_rank_may_be_watched(capabilities: Capabilities | None) -> None:
     with trimtab.attach("memory:", job="run", rank=7, capabilities=capabilities) as emitter:
         assert emitter.rank == 7
+
+
+def test_a_run_that_reports_to_nobody_does_not_fill_the_memory() -> None:
+    with trimtab.attach("memory:", job="run") as emitter:
+        for step in range(1010):
+            emitter.end_step(step=step)
+        assert isinstance(emitter.transport, MemoryTransport)
+        assert len(emitter.transport.sent) == 1000
+        assert emitter.transport.sent[-1].step >= 1008
