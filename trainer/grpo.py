@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
+from statistics import fmean
 
 import torch
 from torch import Tensor, nn
@@ -85,10 +86,11 @@ class GRPOTrainer:
         minibatches = list(self._minibatches())
         first, scores = self._scorer.scored(self.model, experience.rollout, minibatches[0])
         batch = self._batch(experience, scores, controls)
-        loss, grad_norm = self._update(batch, minibatches, first, controls, bounds)
+        losses, norms = self._update(batch, minibatches, first, controls, bounds)
         scalars = self._scalars(experience) | {
-            "loss": loss,
-            "grad_norm": grad_norm,
+            "loss": fmean(losses),
+            "grad_norm": fmean(norms),
+            "skipped_update_fraction": fmean(not math.isfinite(norm) for norm in norms),
             "seconds": time.perf_counter() - started,
         }
         live = batch.mask > 0
@@ -100,8 +102,8 @@ class GRPOTrainer:
             length_mean=scalars["length_mean"],
             entropy=float(batch.entropy[live].mean()),
             mismatch_std=float((batch.old_logprobs - batch.rollout_logprobs)[live].std()),
-            grad_norm=grad_norm,
-            loss=loss,
+            grad_norm=scalars["grad_norm"],
+            loss=scalars["loss"],
             clip_low=math.exp(bounds.low),
             clip_high=math.exp(bounds.high),
             controls=controls,
@@ -154,8 +156,8 @@ class GRPOTrainer:
 
     def _update(
         self, batch: Batch, minibatches: list[Tensor], first: Tensor, controls: Controls, bounds: ClipBounds
-    ) -> tuple[float, float]:
-        """Every minibatch's update, the log-probs of the first being there already; mean loss and gradient norm."""
+    ) -> tuple[list[float], list[float]]:
+        """Every minibatch's update, the log-probs of the first being there already; losses and gradient norms."""
         losses, norms = [], []
         for index, rows in enumerate(minibatches):
             part = batch.rows(rows)
@@ -179,11 +181,12 @@ class GRPOTrainer:
                 self.twin.observe(loss, shadow - part.shadow_old_logprobs, part.advantages)
             self.optimizer.zero_grad(set_to_none=True)
             loss.loss.backward()  # type: ignore[no-untyped-call]
-            norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.update.gradient_clip)
-            self.optimizer.step()
+            norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), self.config.update.gradient_clip))
+            if math.isfinite(norm):  # else one bad gradient would be the end of every weight; it is reported instead
+                self.optimizer.step()
             losses.append(float(loss.loss.detach()))
-            norms.append(float(norm))
-        return sum(losses) / len(losses), sum(norms) / len(norms)
+            norms.append(norm)
+        return losses, norms
 
     def _shadow_logprobs(self, part: Batch, train_logprobs: Tensor, controls: Controls) -> Tensor | None:
         """[B, T] of the weights being trained as BF16 would compute them; None in a step without the twin."""

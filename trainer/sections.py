@@ -188,7 +188,7 @@ class UpdateConfig(Section):
 class ShadowConfig(Section):
     """The BF16 twin of the ratio."""
 
-    every: int = Field(default=5, ge=0)
+    every: int = Field(default=6, ge=0)
     """Steps between twins, each of which costs up to a third of a step; 0 computes none, and calibrated clipping is
     refused."""
 

@@ -105,5 +105,8 @@ def _kept_layers(model: nn.Module, names: list[str], recipe: Recipe) -> set[str]
         ):
             kept.add(name)
     if len(kept) == len(names):
-        raise ValueError(f"recipe: {recipe.name!r} keeps every layer of the model and quantises none")
+        raise ValueError(
+            f"recipe: {recipe.name!r} keeps every layer of the model and quantises none; keep fewer (heads and routers "
+            "are kept always, and layers that are no nn.Linear, such as GPT-2's Conv1D, are never quantised)"
+        )
     return kept

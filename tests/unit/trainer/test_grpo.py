@@ -240,3 +240,18 @@ def test_a_pass_makes_as_many_updates_as_it_is_told_of_groups_that_are_whole(
         rows = torch.cat(parts[number * minibatches : (number + 1) * minibatches])
         assert sorted(rows.tolist()) == list(range(4 * prompts))
     assert all(len(part) % 4 == 0 for part in parts)
+
+
+def test_an_update_of_no_finite_gradient_is_left_out_and_reported(tiny: RunConfig) -> None:
+    with training(tiny) as (trainer, transport):
+        trainer.step()
+        before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+        spoilt = trainer.model.get_parameter("blocks.0.up.weight").register_hook(lambda grad: grad * math.nan)
+        bad = trainer.step()
+        assert all(torch.equal(value, before[name]) for name, value in trainer.model.state_dict().items())
+        spoilt.remove()
+        good = trainer.step()
+    assert math.isnan(bad.grad_norm)
+    assert math.isfinite(good.grad_norm)
+    assert [summary.scalars["skipped_update_fraction"] for summary in transport.sent] == [0.0, 1.0, 0.0]
+    assert math.isnan(transport.sent[1].scalars["grad_norm"])
