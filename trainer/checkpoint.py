@@ -17,7 +17,7 @@ from torch import Tensor
 from trimtab.hooks.calibration import restored_calibration
 from trimtab.trainer.grpo import GRPOTrainer
 
-VERSION = 3
+VERSION = 4
 FREE_TO_CHANGE = ("steps", "checkpoint", "evaluation")
 """Fields of the configuration that no step depends on."""
 _FILE = re.compile(r"(\d+)-(\d+)\.pt")
@@ -135,11 +135,9 @@ def restore(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
     trainer.step_index = state["step"]
     trainer.model.load_state_dict(state["model"])
     trainer.optimizer.load_state_dict(state["optimizer"])
-    trainer.history.clear()
-    trainer.history.extend(state["history"])
+    trainer.published.restore(state["published"])
     trainer.twin.calibration = restored_calibration(state["calibration"])
-    trainer.data.set_state(state["data_rng"])
-    trainer.sampling.set_state(state["sampling_rng"])
+    trainer.supply.restore(state["supply"])
     torch.set_rng_state(state["rounding_rng"])
 
 
@@ -170,10 +168,9 @@ def _state(trainer: GRPOTrainer) -> dict[str, Any]:
         "restored": trainer.restored,
         "model": trainer.model.state_dict(),
         "optimizer": trainer.optimizer.state_dict(),
-        "history": list(trainer.history),
+        "published": trainer.published.state(),
         "calibration": dataclasses.asdict(trainer.twin.calibration),
-        "data_rng": trainer.data.get_state(),
-        "sampling_rng": trainer.sampling.get_state(),
+        "supply": trainer.supply.state(),
         "rounding_rng": torch.get_rng_state(),
     }
 

@@ -18,6 +18,7 @@ from trimtab.trainer.algorithms import ALGORITHMS
 from trimtab.trainer.quant import RECIPES
 from trimtab.trainer.sections import (
     KINDS,
+    AsynchronyConfig,
     CheckpointConfig,
     DecoderConfig,
     EvalConfig,
@@ -59,6 +60,7 @@ class RunConfig(Section):
     warm_start: WarmStartConfig = WarmStartConfig()
     outliers: OutlierConfig = OutlierConfig()
     rollout: RolloutConfig = RolloutConfig()
+    asynchrony: AsynchronyConfig = AsynchronyConfig()
     update: UpdateConfig = UpdateConfig()
     shadow: ShadowConfig = ShadowConfig()
     evaluation: EvalConfig = EvalConfig()
@@ -100,6 +102,11 @@ class RunConfig(Section):
         if self.update.minibatches > self.rollout.prompts:
             raise ValueError(
                 f"update.minibatches: {self.update.minibatches} is more than rollout.prompts = {self.rollout.prompts}"
+            )
+        if self.asynchrony.mode != "off" and self.rollout.lag:
+            raise ValueError(
+                f"rollout.lag: {self.rollout.lag} fixes the age of the sampler's weights, and asynchrony.mode = "
+                f"{self.asynchrony.mode!r} bounds it by asynchrony.max_staleness; give one of them"
             )
         if isinstance(self.model, DecoderConfig) and not isinstance(self.task, RunningSumConfig):
             raise ValueError(

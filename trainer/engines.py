@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 from torch import nn
 
-from trimtab.hooks.contract import contract_differences, report
+from trimtab.hooks.contract import TensorContract, contract_differences, report
 from trimtab.hooks.controls import CONTROL_NAMES, Capabilities, Liveness
 from trimtab.trainer.config import ConfigError, RunConfig
 from trimtab.trainer.quant import (
@@ -98,9 +99,9 @@ def capabilities(config: RunConfig, model: nn.Module) -> Capabilities:
     return _capabilities(config, converted(model, config, TWIN_FORMAT))
 
 
-def contract_of(trainer: nn.Module, sampler: nn.Module) -> dict[str, Any]:
-    """What two converted models compute each weight in, and every weight in which they differ."""
-    ours, theirs = manifest(trainer), manifest(sampler)
+def contract_of(trainer: nn.Module, theirs: Mapping[str, TensorContract]) -> dict[str, Any]:
+    """What a converted model and its sampler compute each weight in, and every weight in which they differ."""
+    ours = manifest(trainer)
     differences = contract_differences(ours, theirs)
     return {
         "report": report(differences),

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from trimtab.hooks.controls import Controls
 from trimtab.trainer.advantages import group_advantages, overlong_penalties, uninformative_groups
-from trimtab.trainer.sampler import Rollout, TorchSampler
+from trimtab.trainer.rollouts.rollout import Rollout
+from trimtab.trainer.rollouts.sampler import Arrivals, Sampler
 from trimtab.trainer.sections import RolloutConfig
 from trimtab.trainer.tasks.task import Graded, Task
 
@@ -46,26 +47,35 @@ class Experience:
 class Collector:
     """Draws prompts, samples a group of responses for each, and grades them."""
 
-    def __init__(self, config: RolloutConfig, task: Task, sampler: TorchSampler) -> None:
+    def __init__(self, config: RolloutConfig, task: Task, sampler: Sampler) -> None:
         self.config = config
         self.task = task
         self.sampler = sampler
 
-    def collect(self, controls: Controls, data: torch.Generator, sampling: torch.Generator) -> Experience:
-        """One step's responses; prompts come from `data`, tokens from `sampling`."""
-        rollout, graded = self._sample(data, sampling)
+    def collect(
+        self,
+        controls: Controls,
+        data: torch.Generator,
+        sampling: torch.Generator,
+        arrivals: Arrivals | None = None,
+    ) -> Experience:
+        """One step's responses; prompts come from `data`, tokens from `sampling`, and weights in flight from
+        `arrivals`."""
+        rollout, graded = self._sample(data, sampling, arrivals)
         if not controls.dynamic_sampling:
             return Experience(rollout=rollout, graded=graded, sampled=graded)
         rollouts, grades = [rollout], [graded]
         while self._signals(grades) < self.config.prompts and len(rollouts) <= self.config.resamplings:
-            rollout, graded = self._sample(data, sampling)
+            rollout, graded = self._sample(data, sampling, arrivals)
             rollouts.append(rollout)
             grades.append(graded)
         everything, sampled = Rollout.concatenated(rollouts, self.task.pad), Graded.concatenated(grades)
         rows = self._chosen(sampled.rewards)
         return Experience(rollout=everything.rows(rows), graded=sampled.rows(rows), sampled=sampled)
 
-    def _sample(self, data: torch.Generator, sampling: torch.Generator) -> tuple[Rollout, Graded]:
+    def _sample(
+        self, data: torch.Generator, sampling: torch.Generator, arrivals: Arrivals | None
+    ) -> tuple[Rollout, Graded]:
         rollout = self.sampler.generate(
             self.task.prompts(self.config.prompts, data),
             self.task.response_length,
@@ -73,6 +83,7 @@ class Collector:
             head=self.config.head,
             temperature=self.config.temperature,
             generator=sampling,
+            arrivals=arrivals,
         )
         return rollout, self.task.grade(rollout.prompts, rollout.responses, rollout.entropy)
 

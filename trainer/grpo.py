@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 
 import torch
@@ -26,7 +26,12 @@ from trimtab.trainer.experience import Collector, Experience
 from trimtab.trainer.objective import LossInputs, policy_loss
 from trimtab.trainer.optimizer import adamw
 from trimtab.trainer.quant import engine_of, set_backward, set_format
-from trimtab.trainer.sampler import TorchSampler, Weights
+from trimtab.trainer.rollouts.ahead import Ahead
+from trimtab.trainer.rollouts.build import build_sampler
+from trimtab.trainer.rollouts.process import SamplerProcess
+from trimtab.trainer.rollouts.published import Published
+from trimtab.trainer.rollouts.sampler import Sampler, Weights
+from trimtab.trainer.rollouts.supply import Supply, Synchronous
 from trimtab.trainer.scoring import Scorer, Scores, gathered
 from trimtab.trainer.step_record import StepRecord
 from trimtab.trainer.tasks.task import Task
@@ -56,18 +61,15 @@ class GRPOTrainer:
         self.task = task
         controls = config.controls_at(0)
         self.model = converted(model, config, controls.train_format)
-        self.sampler = TorchSampler(converted(model, config, controls.sampler_format), end=task.end, pad=task.pad)
+        self.sampler = _sampler(config, model, task)
         self.reference = _copied(model)
         """Weights that the KL penalty holds the policy to."""
         self.optimizer = adamw(self.model.parameters(), config.update.lr)
-        self.history: deque[Weights] = deque(maxlen=config.rollout.lag + 1)
+        self.published = _published(config)
         self.restored = ""
         """The last restore that was carried out, as `ATTEMPT:STEP`."""
         self.step_index = 0
-        self.data = torch.Generator().manual_seed(config.seed)
-        """Prompts and minibatch order."""
-        self.sampling = torch.Generator().manual_seed(config.seed + 1_000_003)
-        self._collector = Collector(config.rollout, task, self.sampler)
+        self.supply = _supply(config, Collector(config.rollout, task, self.sampler), self.sampler)
         self._scorer = Scorer(task.response_length, config.rollout.temperature)
         self.twin = Twin(converted(model, config, TWIN_FORMAT), self._scorer, config.shadow.every)
 
@@ -109,7 +111,8 @@ class GRPOTrainer:
             controls=controls,
             generation=generation,
             train_engine=engine_of(self.model),
-            sampler_engine=engine_of(self.sampler.model),
+            sampler_engine=experience.rollout.engine,
+            staleness=self._staleness(experience),
             seconds=scalars["seconds"],
         )
         self._close(experience, controls, bounds, scalars)
@@ -122,11 +125,10 @@ class GRPOTrainer:
         set_backward(self.model, controls.backward)
 
     def _rollout(self, controls: Controls) -> Experience:
-        """Sample with the oldest weights of the history: `lag` steps old once the run is that old."""
-        self.history.append(_copied(self.model))
-        version = self.step_index - (len(self.history) - 1)
-        self.sampler.sync(self.history[0], version, controls.sampler_format, controls.kv_format)
-        return self._collector.collect(controls, self.data, self.sampling)
+        """Publish the weights where that is due, and take the step's experience."""
+        if self.published.due(self.step_index):
+            self.published.add(self.step_index, _copied(self.model))
+        return self.supply.next(self.step_index, self.published, controls)
 
     def _batch(self, experience: Experience, scores: Scores, controls: Controls) -> Batch:
         """What stays the same during the step's updates."""
@@ -148,11 +150,20 @@ class GRPOTrainer:
         )
         if self.twin.due(self.step_index):
             # What the ratio's denominator would be had it been computed in BF16 with the same weights.
-            weights = self.history[0 if controls.ratio_reference == "sampler" else -1]
-            batch = replace(batch, shadow_old_logprobs=self.twin.logprobs(weights, batch))
+            batch = replace(batch, shadow_old_logprobs=self._shadow_denominator(experience, batch, controls))
         if controls.kl_coef > 0:
             batch = replace(batch, reference_logprobs=self.twin.logprobs(self.reference, batch))
         return batch
+
+    def _shadow_denominator(self, experience: Experience, batch: Batch, controls: Controls) -> Tensor:
+        """[B, T] each token under the weights of the ratio's denominator, as BF16 would compute it."""
+        if controls.ratio_reference != "sampler":
+            return self.twin.logprobs(self.model.state_dict(), batch)
+        versions = experience.rollout.versions
+        logprobs = torch.zeros_like(batch.rollout_logprobs)
+        for version in set(versions.flatten().tolist()):
+            logprobs = torch.where(versions == version, self.twin.logprobs(self.published[version], batch), logprobs)
+        return logprobs
 
     def _update(
         self, batch: Batch, minibatches: list[Tensor], first: Tensor, controls: Controls, bounds: ClipBounds
@@ -210,8 +221,10 @@ class GRPOTrainer:
     def _minibatches(self) -> Iterator[Tensor]:
         """Rows of each update: whole groups, shuffled once a pass."""
         rollout, update = self.config.rollout, self.config.update
+        # A function of seed and step, so that there is no state to keep: sampling may be steps ahead.
+        generator = torch.Generator().manual_seed((self.config.seed + 2_000_003) * 1_000_003 + self.step_index)
         for _ in range(update.passes):
-            order = torch.randperm(rollout.prompts, generator=self.data)
+            order = torch.randperm(rollout.prompts, generator=generator)
             for groups in order.tensor_split(update.minibatches):
                 yield (groups[:, None] * rollout.group_size + torch.arange(rollout.group_size)).flatten()
 
@@ -234,13 +247,46 @@ class GRPOTrainer:
             step=self.step_index,
             scalars=scalars,
             policy_version=self.step_index,
-            staleness=float(self.step_index - experience.rollout.version),
+            staleness=self._staleness(experience),
             clip_bounds=None if bounds == ClipBounds.nominal(controls) else bounds,
             base=self.config.controls_at(self.step_index + 1),
         )
         self.twin.end_step()
         self.step_index += 1
 
+    def _staleness(self, experience: Experience) -> float:
+        """Mean age of the tokens that the step trains on, versions."""
+        live = experience.graded.mask > 0
+        return self.step_index - float(experience.rollout.versions[live].double().mean())
+
+    def close(self) -> None:
+        """Stop sampling ahead, and end the sampler."""
+        self.supply.stop()
+        self.sampler.close()
+
 
 def _copied(model: nn.Module) -> Weights:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def _published(config: RunConfig) -> Published:
+    ahead = config.asynchrony
+    return Published(every=ahead.sync_every, age=config.rollout.lag if ahead.mode == "off" else ahead.max_staleness)
+
+
+def _sampler(config: RunConfig, model: nn.Module, task: Task) -> Sampler:
+    factory = partial(build_sampler, config, model, end=task.end, pad=task.pad)
+    return SamplerProcess(factory) if config.asynchrony.mode == "process" else factory()
+
+
+def _supply(config: RunConfig, collector: Collector, sampler: Sampler) -> Supply:
+    ahead = config.asynchrony
+    if ahead.mode == "off":
+        return Synchronous(collector, sampler, lag=config.rollout.lag, seed=config.seed)
+    return Ahead(
+        collector,
+        sampler,
+        max_staleness=ahead.max_staleness,
+        in_flight=ahead.in_flight != "wait",
+        seed=config.seed,
+    )

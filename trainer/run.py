@@ -10,6 +10,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -24,6 +25,7 @@ from trimtab.trainer.checkpoint import CheckpointError, Checkpoints, restore, re
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.engines import TWIN_FORMAT, capabilities, contract_of
 from trimtab.trainer.grpo import GRPOTrainer
+from trimtab.trainer.rollouts.sampler import Update
 from trimtab.trainer.step_record import StepRecord
 from trimtab.trainer.warm_start import Progress
 
@@ -82,8 +84,10 @@ def execute(
         attempt = max(attempt, state["attempt"] + 1)
     model, task = build(config, on_warm_start)
     can = replace(capabilities(config, model), checkpoints=() if state is None else checkpoints.names())
-    with trimtab.attach(url, job=job, attempt=attempt, controls=config.controls_at(0), capabilities=can) as emitter:
-        trainer = GRPOTrainer(config, emitter, model, task)
+    with (
+        trimtab.attach(url, job=job, attempt=attempt, controls=config.controls_at(0), capabilities=can) as emitter,
+        closing(GRPOTrainer(config, emitter, model, task)) as trainer,
+    ):
         # From here on nothing is refused any more: a mistake in the configuration costs no file of an earlier run.
         if state is not None:
             resume_run(trainer, state)
@@ -91,7 +95,7 @@ def execute(
             checkpoints.clear()
             (out / RESULT).unlink(missing_ok=True)
         (out / "config.json").write_text(config.model_dump_json(indent=2))
-        (out / CONTRACT).write_text(json.dumps(contract_of(trainer.model, trainer.sampler.model), indent=2))
+        (out / CONTRACT).write_text(json.dumps(contract_of(trainer.model, trainer.sampler.contract()), indent=2))
         with _step_log(out / STEPS, state) as log:
             _train(trainer, checkpoints, log, on_step)
         result = _result(trainer, emitter)
@@ -165,7 +169,15 @@ def evaluate(trainer: GRPOTrainer, number_format: str, kv_format: str) -> float 
         return None
     generator = torch.Generator().manual_seed(settings.seed)
     prompts = trainer.task.prompts(settings.prompts, generator)
-    trainer.sampler.sync(trainer.model.state_dict(), trainer.step_index, number_format, kv_format)
+    trainer.supply.stop()
+    trainer.sampler.sync(
+        Update(
+            weights=trainer.model.state_dict(),
+            version=trainer.step_index,
+            number_format=number_format,
+            kv_format=kv_format,
+        )
+    )
     rollout = trainer.sampler.generate(
         prompts,
         trainer.task.response_length,

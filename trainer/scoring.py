@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from trimtab.trainer.sampler import Rollout, entropies
+from trimtab.trainer.rollouts.rollout import Rollout
+from trimtab.trainer.rollouts.torch_sampler import entropies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

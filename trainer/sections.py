@@ -150,7 +150,8 @@ class RolloutConfig(Section):
     group_size: int = Field(default=8, ge=2)
     """Responses a prompt: the group that the advantage is relative to."""
     lag: int = Field(default=0, ge=0)
-    """Bounded staleness: the sampler's weights are this many steps old."""
+    """The sampler's weights are exactly this many steps old, in the deterministic mode; see `asynchrony` for weights
+    that are as new as can be."""
     head: int = Field(default=8, ge=0, le=128)
     """Top log-probs recorded for each token; 0 records none, and score centering is refused."""
     temperature: float = Field(default=1.0, ge=0.01, le=100)
@@ -169,6 +170,35 @@ class RolloutConfig(Section):
                 f"top_p: {self.top_p} renormalises the sampler's log-probs over its nucleus, while the trainer's are "
                 "over the whole vocabulary: every ratio would be biased by the log of the nucleus' mass, and look like "
                 "a numerical mismatch. Sample with top_p = 1"
+            )
+        return self
+
+
+class AsynchronyConfig(Section):
+    """Whether the sampler runs ahead of the trainer, and how old its weights may be."""
+
+    mode: Literal["off", "thread", "process"] = "off"
+    """Where the sampler runs ahead: in a thread of the trainer's process, which suits engines that have processes of
+    their own, or in a process beside it. Off, each step samples when it begins: the deterministic mode."""
+    max_staleness: int = Field(default=1, ge=0)
+    """Most versions between the weights that sampled a token and those that are trained on it."""
+    sync_every: int = Field(default=1, ge=1)
+    """Steps between two sets of weights for the sampler; also while the mode is off."""
+    in_flight: Literal["wait", "keep", "drop"] = "wait"
+    """What weights do that arrive while responses are half done: wait for the batch's end, or be taken over at once,
+    and then old keys and values are kept, or dropped and computed anew."""
+
+    @model_validator(mode="after")
+    def _within_reach(self) -> Self:
+        if self.mode != "off" and self.max_staleness < self.sync_every - 1:
+            raise ValueError(
+                f"max_staleness: {self.max_staleness} cannot be kept with weights every sync_every = {self.sync_every} "
+                f"steps; allow at least {self.sync_every - 1}"
+            )
+        if self.mode == "off" and self.in_flight != "wait":
+            raise ValueError(
+                f"in_flight: {self.in_flight!r} says what happens to weights that arrive while the sampler runs ahead; "
+                "set mode to thread or process, or leave it out"
             )
         return self
 

@@ -32,4 +32,6 @@ class StepRecord:
     train_engine: str
     """What the trainer's quantised layers computed with, such as `nvfp4-emulated`."""
     sampler_engine: str
+    staleness: float
+    """Mean age of the tokens trained on, in versions of the weights."""
     seconds: float

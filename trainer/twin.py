@@ -11,7 +11,7 @@ from trimtab.hooks.calibration_torch import calibration_sums
 from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.trainer.batch import Batch
 from trimtab.trainer.objective import Loss
-from trimtab.trainer.sampler import Weights
+from trimtab.trainer.rollouts.sampler import Weights
 from trimtab.trainer.scoring import Scorer
 
 

@@ -16,7 +16,9 @@ from trimtab.trainer.build import build
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.engines import TWIN_FORMAT, converted
 from trimtab.trainer.quant import fitting_formats
-from trimtab.trainer.sampler import Rollout, TorchSampler
+from trimtab.trainer.rollouts.rollout import Rollout
+from trimtab.trainer.rollouts.sampler import Update
+from trimtab.trainer.rollouts.torch_sampler import TorchSampler
 from trimtab.trainer.scoring import Scorer
 from trimtab.trainer.tasks.task import Task
 
@@ -48,7 +50,7 @@ def bench_ladder(config: RunConfig, prompts: int = PROMPTS, on_rung: Callable[[]
     formats = (TWIN_FORMAT, *(name for name in fitting_formats(twin) if name not in ("fp32", TWIN_FORMAT)))
     rungs = []
     for name, kv_format in ((TWIN_FORMAT, "none"), (TWIN_FORMAT, "fp8"), *((name, "none") for name in formats[1:])):
-        sampler.sync(model.state_dict(), 0, name, kv_format)
+        sampler.sync(Update(weights=model.state_dict(), version=0, number_format=name, kv_format=kv_format))
         rollout = sampler.generate(
             task.prompts(prompts, torch.Generator().manual_seed(1)),
             task.response_length,

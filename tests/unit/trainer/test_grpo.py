@@ -20,6 +20,7 @@ from trimtab.trainer.config import RunConfig, validated
 from trimtab.trainer.engines import capabilities
 from trimtab.trainer.grpo import GRPOTrainer
 from trimtab.trainer.quant import quantised_formats
+from trimtab.trainer.rollouts.torch_sampler import TorchSampler
 from trimtab.trainer.tasks.running_sum import RunningSum
 from trimtab.trainer.warm_start import build_decoder
 
@@ -220,6 +221,7 @@ def test_any_module_with_linear_layers_trains(tiny: RunConfig) -> None:
         transport, job="t", attempt=0, controls=config.controls, capabilities=capabilities(config, model)
     ) as emitter:
         trainer = GRPOTrainer(config, emitter, model, RunningSum(digits=3))
+        assert isinstance(trainer.sampler, TorchSampler)
         assert quantised_formats(trainer.sampler.model) == {"mix": "nvfp4", "out": "bf16"}
         records = list(trainer.run())
     assert len(records) == len(transport.sent) == 6

@@ -12,7 +12,9 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from trimtab.trainer.config import ConfigError, RunConfig
 from trimtab.trainer.models.huggingface import HuggingFaceLM
 from trimtab.trainer.quant import Recipe, convert
-from trimtab.trainer.sampler import Rollout, TorchSampler, drawn, entropies
+from trimtab.trainer.rollouts.rollout import Rollout
+from trimtab.trainer.rollouts.sampler import Update
+from trimtab.trainer.rollouts.torch_sampler import TorchSampler, drawn, entropies
 from trimtab.trainer.tasks.characters import CharacterTokenizer
 from trimtab.trainer.tasks.reasoning_gym import ReasoningGym
 from trimtab.trainer.tasks.running_sum import END, PAD, RunningSum
@@ -82,11 +84,13 @@ def test_sync_takes_weights_format_and_version(tiny: RunConfig) -> None:
         return sampler.generate(prompts, task.response_length, head=0, temperature=1.0, generator=generator).logprobs
 
     in_nvfp4 = logprobs()
-    sampler.sync(weights, 7, "bf16")
+    sampler.sync(Update(weights=weights, version=7, number_format="bf16"))
     assert not logprobs().equal(in_nvfp4)
-    sampler.sync({name: value * 0.5 for name, value in weights.items()}, 8, "nvfp4")
+    sampler.sync(
+        Update(weights={name: value * 0.5 for name, value in weights.items()}, version=8, number_format="nvfp4")
+    )
     assert not logprobs().equal(in_nvfp4)
-    sampler.sync(weights, 9, "nvfp4")
+    sampler.sync(Update(weights=weights, version=9, number_format="nvfp4"))
     assert logprobs().equal(in_nvfp4)
     assert sampler.version == 9
 
@@ -95,7 +99,7 @@ def _sampler(config: RunConfig, number_format: str, weights: dict[str, torch.Ten
     model = build_decoder(config)
     convert(model, Recipe(name="test", format=number_format))
     sampler = TorchSampler(model, end=END, pad=PAD)
-    sampler.sync(weights, 0, number_format)
+    sampler.sync(Update(weights=weights, version=0, number_format=number_format))
     return sampler
 
 
@@ -128,13 +132,13 @@ def test_the_caches_format_is_that_of_the_last_sync() -> None:
         return logprobs[:, 0], logprobs[:, 1:]
 
     exact = first_and_later()
-    sampler.sync(weights, 1, "fp32", "fp8")
+    sampler.sync(Update(weights=weights, version=1, number_format="fp32", kv_format="fp8"))
     rounded = first_and_later()
     assert not rounded[0].equal(exact[0])  # the prompt's own keys and values are read from the cache as well
     assert not rounded[1].equal(exact[1])
-    sampler.sync(weights, 2, "fp32")
+    sampler.sync(Update(weights=weights, version=2, number_format="fp32"))
     assert all(after.equal(before) for after, before in zip(first_and_later(), exact, strict=True))
-    sampler.sync(weights, 3, "fp32", "fp7")
+    sampler.sync(Update(weights=weights, version=3, number_format="fp32", kv_format="fp7"))
     with pytest.raises(ValueError, match="kv_format: 'fp7' is none of none, fp8"):
         first_and_later()
 
@@ -155,7 +159,7 @@ def _text_sampler() -> tuple[TorchSampler, ReasoningGym]:
     model = HuggingFaceLM(Qwen3ForCausalLM(config))
     convert(model, Recipe(name="test", format="fp32"))
     sampler = TorchSampler(model, end=task.end, pad=task.pad)
-    sampler.sync(model.state_dict(), 0, "fp32")
+    sampler.sync(Update(weights=model.state_dict(), version=0, number_format="fp32"))
     return sampler, task
 
 

@@ -7,57 +7,21 @@ from, and the top-k log-probs of that distribution, normalised over the whole vo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from trimtab.trainer import rows
+from trimtab.hooks.contract import TensorContract
 from trimtab.trainer.config import ConfigError
 from trimtab.trainer.models.language_model import LanguageModel
-from trimtab.trainer.quant import freeze, set_format
+from trimtab.trainer.quant import engine_of, freeze, manifest, set_format
+from trimtab.trainer.rollouts.rollout import Rollout
+from trimtab.trainer.rollouts.sampler import Arrivals, InFlight, Update
 from trimtab.trainer.tasks.task import Prompts
 
-Weights = dict[str, Tensor]
 NEVER = -1e4
 """Stands for the log of probability 0 where it is multiplied by that probability."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rollout:
-    """Sampled responses; B sequences, T response tokens, k head entries."""
-
-    prompts: Prompts
-    """[B, prompt_length] tokens, padded on the left."""
-    responses: Tensor
-    """[B, T] tokens; padding after the end."""
-    logprobs: Tensor
-    """[B, T] log-prob of each token under the sampler."""
-    entropy: Tensor
-    """[B, T] entropy of the distribution that each token was sampled from, nats."""
-    head_ids: Tensor
-    """[B, T, k] ids of the sampler's most probable tokens."""
-    head_logprobs: Tensor
-    """[B, T, k] their log-probs."""
-    version: int
-    """Version of the weights that sampled."""
-
-    @property
-    def inputs(self) -> Tensor:
-        """[B, prompt_length + T - 1] tokens that a model reads to give the distribution of every response token."""
-        return torch.cat([self.prompts.tokens, self.responses[:, :-1]], 1)
-
-    def rows(self, index: Tensor) -> Rollout:
-        """The sequences at `index`, a [n] tensor of row numbers."""
-        return replace(rows.chosen(self, index), prompts=self.prompts.rows(index))
-
-    @staticmethod
-    def concatenated(rollouts: Sequence[Rollout], pad: int) -> Rollout:
-        """All sequences of rollouts of one version, prompts padded to one length with `pad`."""
-        prompts = Prompts.concatenated([rollout.prompts for rollout in rollouts], pad)
-        return replace(rows.joined(rollouts), prompts=prompts)
 
 
 class TorchSampler:
@@ -67,22 +31,31 @@ class TorchSampler:
         model: a model of the trainer's architecture, converted for quantisation; the sampler owns it.
         end: the token that ends a response.
         pad: the token that fills up after it.
+        in_flight: what becomes of the keys and values of half-done responses when weights arrive.
     """
 
-    def __init__(self, model: nn.Module, *, end: int, pad: int) -> None:
+    def __init__(self, model: nn.Module, *, end: int, pad: int, in_flight: InFlight = "keep") -> None:
         self.model = model.eval().requires_grad_(False)
         freeze(self.model)  # weights are quantised once a sync, not once a token
         self.end = end
         self.pad = pad
+        self.in_flight = in_flight
         self.version = -1
         self.kv_format = "none"
 
-    def sync(self, weights: Weights, version: int, number_format: str, kv_format: str = "none") -> None:
-        """Take over `weights` of `version`, and from now on sample in `number_format` with a cache in `kv_format`."""
-        set_format(self.model, number_format)
-        self.model.load_state_dict(weights)
-        self.version = version
-        self.kv_format = kv_format
+    def sync(self, update: Update) -> None:
+        """Take over the weights, and from now on sample in their format; a cache in use stays in its own."""
+        set_format(self.model, update.number_format)
+        self.model.load_state_dict(update.weights)
+        self.version = update.version
+        self.kv_format = update.kv_format
+
+    def contract(self) -> dict[str, TensorContract]:
+        """What each weight is computed in."""
+        return manifest(self.model)
+
+    def close(self) -> None:
+        """There is nothing to end."""
 
     def generate(
         self,
@@ -93,10 +66,9 @@ class TorchSampler:
         head: int,
         temperature: float,
         generator: torch.Generator,
+        arrivals: Arrivals | None = None,
     ) -> Rollout:
-        """Sample `samples` responses of up to `length` tokens for each of the prompts, in consecutive rows.
-
-        A head larger than the vocabulary is the whole vocabulary.
+        """Sample responses; see `Sampler.generate`.
 
         Raises:
             ConfigError: the longest prompt and `length` are more than the model was made for.
@@ -107,11 +79,13 @@ class TorchSampler:
                 f"task.response_length: {length} tokens after a prompt of {width} are more than the {model.context} of "
                 "the model's context; give shorter responses or prompts"
             )
+        engine = engine_of(self.model)
         cache, logits = self._read(model, prompts, samples, length)
         repeated = prompts.repeated(samples)
         batch = len(repeated.tokens)
         head = min(head, logits.shape[-1])
         responses = torch.full((batch, length), self.pad)
+        versions = torch.full((batch, length), self.version)
         logprobs, entropy = torch.zeros(batch, length), torch.zeros(batch, length)
         head_ids = torch.arange(head).repeat(batch, length, 1)
         head_logprobs = torch.zeros(batch, length, head)
@@ -129,7 +103,9 @@ class TorchSampler:
                 done |= token == self.end
                 if position == length - 1 or bool(done.all()):
                     break
-                logits = model(token[:, None], cache=cache, padding=repeated.padding)
+                so_far = repeated, responses[:, : position + 1]
+                cache, logits = self._next(model, cache, *so_far, length, arrivals)
+                versions[:, position + 1 :] = self.version
         return Rollout(
             prompts=repeated,
             responses=responses,
@@ -137,7 +113,8 @@ class TorchSampler:
             entropy=entropy,
             head_ids=head_ids,
             head_logprobs=head_logprobs,
-            version=self.version,
+            versions=versions,
+            engine=engine,
         )
 
     @torch.inference_mode()
@@ -148,6 +125,25 @@ class TorchSampler:
         logits = model(prompts.tokens, cache=cache, keep_last=1, padding=prompts.padding)
         cache.batch_repeat_interleave(samples)
         return cache, logits.repeat_interleave(samples, 0)
+
+    def _next(
+        self,
+        model: LanguageModel,
+        cache: Any,
+        prompts: Prompts,
+        responses: Tensor,
+        length: int,
+        arrivals: Arrivals | None,
+    ) -> tuple[Any, Tensor]:
+        """The cache and the logits behind `responses`, with the weights that have just arrived, if any have."""
+        update = None if arrivals is None else arrivals()
+        if update is not None:
+            self.sync(update)
+            if self.in_flight == "drop":
+                tokens = torch.cat([prompts.tokens, responses], 1)
+                cache = model.new_cache(len(tokens), prompts.tokens.shape[1] + length, self.kv_format)
+                return cache, model(tokens, cache=cache, keep_last=1, padding=prompts.padding)
+        return cache, model(responses[:, -1:], cache=cache, padding=prompts.padding)
 
 
 def entropies(log_p: Tensor) -> Tensor:

@@ -1,0 +1,1 @@
+"""Rollouts: who samples, with which weights, and when."""

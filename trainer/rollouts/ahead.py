@@ -1,0 +1,161 @@
+"""Asynchronous rollouts: the sampler runs ahead of the trainer, by a bounded number of versions.
+
+A thread samples batch after batch into a queue, one batch for each step to come, and starts the batch of step s only
+once it has weights of version s - max_staleness or newer. So a token's staleness is at most `max_staleness` when its
+step trains on it, whatever the speeds of the two, and the trainer waits only where the sampler is slower.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from trimtab.hooks.controls import Controls
+from trimtab.trainer.experience import Collector, Experience
+from trimtab.trainer.rollouts.published import Published
+from trimtab.trainer.rollouts.sampler import Sampler, Update
+from trimtab.trainer.rollouts.supply import Draws, update_for
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    experience: Experience
+    draws: dict[str, Any]
+    """The generators behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """What the trainer last published."""
+
+    update: Update
+    controls: Controls
+
+
+class Ahead:
+    """Samples in a thread of its own.
+
+    Args:
+        collector: draws prompts and grades responses.
+        sampler: the collector's; the thread's alone while it runs.
+        max_staleness: most versions between a token's weights and the step that trains on it.
+        in_flight: take over weights between the tokens of a batch, and not only between batches.
+        seed: of the randomness.
+    """
+
+    def __init__(
+        self, collector: Collector, sampler: Sampler, *, max_staleness: int, in_flight: bool, seed: int
+    ) -> None:
+        self.waited = 0.0
+        """Seconds that the trainer has waited for experience."""
+        self.idle = 0.0
+        """Seconds that the sampler has waited for weights new enough."""
+        self._collector = collector
+        self._sampler = sampler
+        self._max_staleness = max_staleness
+        self._in_flight = in_flight
+        self._draws = Draws(seed)
+        self._consumed = self._draws.state()
+        self._changed = threading.Condition()
+        """Guards everything below."""
+        self._offer: _Offer | None = None
+        self._batches: deque[_Batch] = deque()
+        self._error: BaseException | None = None
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def next(self, step: int, published: Published, controls: Controls) -> Experience:
+        """Take the batch of `step`, waiting for it if need be; the first call starts the thread."""
+        with self._changed:
+            self._offer = _Offer(update_for(published.newest, published, controls), controls)
+            self._changed.notify_all()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, args=(step,), name="trimtab-rollouts", daemon=True)
+            self._thread.start()
+        started = time.perf_counter()
+        with self._changed:
+            self._changed.wait_for(lambda: self._batches or self._error)
+            if not self._batches:
+                assert self._error is not None
+                raise self._error
+            batch = self._batches.popleft()
+        self.waited += time.perf_counter() - started
+        self._consumed = batch.draws
+        return batch.experience
+
+    def state(self) -> dict[str, Any]:
+        """The generators as they were behind the last batch that a step took."""
+        return self._consumed
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint's `state`, with a new thread."""
+        self.stop()
+        self._consumed = state
+
+    def stop(self) -> None:
+        """Wait for the batch that is being sampled, and throw away what no step has taken."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        self._thread, self._error, self._stopping = None, None, False
+        self._batches.clear()
+
+    def _run(self, first: int) -> None:
+        try:
+            self._draws.restore(self._consumed)
+            held: Update | None = None
+            for step in count(first):
+                offer = self._wait_for(step)
+                if offer is None:
+                    return
+                if held is None or held.key != offer.update.key:
+                    self._sampler.sync(offer.update)
+                    held = offer.update
+                held = self._sample(offer, held)
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    def _wait_for(self, step: int) -> _Offer | None:
+        """What to sample the batch of `step` with; None when there is to be none."""
+        started = time.perf_counter()
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping or self._fresh_enough(step))
+            self.idle += time.perf_counter() - started
+            return None if self._stopping else self._offer
+
+    def _fresh_enough(self, step: int) -> bool:
+        return self._offer is not None and self._offer.update.version >= step - self._max_staleness
+
+    def _sample(self, offer: _Offer, held: Update) -> Update:
+        """Sample a batch and put it in the queue; the update that the sampler holds afterwards."""
+        arrivals = _InFlight(held, lambda: self._offer) if self._in_flight else None
+        draws = self._draws
+        experience = self._collector.collect(offer.controls, draws.prompts, draws.tokens, arrivals)
+        with self._changed:
+            self._batches.append(_Batch(experience, draws.state()))
+            self._changed.notify_all()
+        return held if arrivals is None else arrivals.held
+
+
+class _InFlight:
+    """Says between tokens whether newer weights are there."""
+
+    def __init__(self, held: Update, offered: Callable[[], _Offer | None]) -> None:
+        self.held = held
+        self._offered = offered
+
+    def __call__(self) -> Update | None:
+        offer = self._offered()
+        if offer is None or offer.update.version <= self.held.version:
+            return None
+        self.held = offer.update
+        return self.held

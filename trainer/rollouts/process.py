@@ -1,0 +1,223 @@
+"""A sampler in a process of its own, so that sampling and training do not share an interpreter.
+
+The parent talks to it over a pipe, one request at a time; weights that arrive in flight are sent while it samples.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import torch
+
+from trimtab.hooks.contract import TensorContract
+from trimtab.trainer.config import ConfigError
+from trimtab.trainer.rollouts.rollout import Rollout
+from trimtab.trainer.rollouts.sampler import Arrivals, Sampler, SamplerError, SyncError, Update
+from trimtab.trainer.tasks.task import Prompts
+
+Factory = Callable[[], Sampler]
+Requests = SimpleQueue[tuple[str, Any]]
+POLL_SECONDS = 0.002
+"""Between two looks for weights in flight while the process samples."""
+CLOSE_SECONDS = 5.0
+
+
+class SamplerProcess:
+    """A `Sampler` whose work a child process does.
+
+    Args:
+        factory: makes the sampler, in the child; must be picklable, as `functools.partial` of a function is.
+
+    Raises:
+        SamplerError: the sampler could not be made.
+    """
+
+    def __init__(self, factory: Factory) -> None:
+        # Spawned, not forked: a fork of a process with threads and compiled kernels may hang.
+        context = multiprocessing.get_context("spawn")
+        self._pipe, child = context.Pipe()
+        self._process = context.Process(target=_serve, args=(child, factory), name="trimtab-sampler", daemon=True)
+        self._process.start()
+        child.close()
+        self._lock = threading.Lock()
+        self.version = -1
+        self._receive()
+
+    def sync(self, update: Update) -> None:
+        """Take over `update`; see `Sampler.sync`."""
+        with self._lock:
+            self._send("sync", update)
+            self._receive()
+            self.version = update.version
+
+    def generate(
+        self,
+        prompts: Prompts,
+        length: int,
+        *,
+        samples: int = 1,
+        head: int,
+        temperature: float,
+        generator: torch.Generator,
+        arrivals: Arrivals | None = None,
+    ) -> Rollout:
+        """Sample responses; see `Sampler.generate`."""
+        how = {"samples": samples, "head": head, "temperature": temperature}
+        with self._lock:
+            self._send("generate", (prompts, length, how, generator.get_state(), arrivals is not None))
+            while arrivals is not None and not self._poll():
+                update = arrivals()
+                if update is not None:
+                    self._send("arrival", update)
+                    self.version = update.version
+            rollout, state = self._receive()
+        generator.set_state(state)
+        return rollout  # type: ignore[no-any-return]
+
+    def contract(self) -> dict[str, TensorContract]:
+        """What each weight is computed in."""
+        with self._lock:
+            self._send("contract", None)
+            return self._receive()  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process.is_alive():
+            with suppress(SamplerError):
+                self._send("close", None)
+            self._process.join(CLOSE_SECONDS)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self._pipe.close()
+
+    def _send(self, what: str, content: Any) -> None:
+        try:
+            self._pipe.send_bytes(pickle.dumps((what, content)))
+        except (OSError, ValueError) as error:
+            raise self._died() from error
+
+    def _poll(self) -> bool:
+        """Whether an answer is there, or the process is gone and none will be."""
+        return self._pipe.poll(POLL_SECONDS)
+
+    def _receive(self) -> Any:
+        try:
+            answer = pickle.loads(self._pipe.recv_bytes())
+        except (EOFError, OSError) as error:
+            raise self._died() from error
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def _died(self) -> SamplerError:
+        self._process.join(CLOSE_SECONDS)
+        return SamplerError(
+            f"sampler: its process ended (exit code {self._process.exitcode}); what it said is above. Resume the run"
+        )
+
+
+def _serve(pipe: Connection, factory: Factory) -> None:
+    """The child: make the sampler, then do what is asked until the pipe closes."""
+    torch.set_num_threads(1)
+    try:
+        sampler = factory()
+    except Exception as error:
+        _answer(pipe, _told(error))
+        return
+    _answer(pipe, None)
+    requests: Requests = SimpleQueue()
+    threading.Thread(target=_receive_into, args=(pipe, requests), daemon=True).start()
+    try:
+        _Child(pipe, sampler, requests).run()
+    except (_Closed, OSError, KeyboardInterrupt):
+        pass
+    finally:
+        sampler.close()
+
+
+def _receive_into(pipe: Connection, requests: Requests) -> None:
+    """Keep the pipe empty, so that parent and child never wait for each other to read."""
+    try:
+        while True:
+            requests.put(pickle.loads(pipe.recv_bytes()))
+    except (EOFError, OSError):
+        requests.put(("close", None))
+
+
+class _Closed(Exception):  # noqa: N818
+    """The parent wants no more."""
+
+
+class _Child:
+    """What the child does with each request."""
+
+    def __init__(self, pipe: Connection, sampler: Sampler, requests: Requests) -> None:
+        self._pipe = pipe
+        self._sampler = sampler
+        self._requests = requests
+        self._failed: SamplerError | ConfigError | None = None
+        """What became of an update that nobody waited for."""
+
+    def run(self) -> None:
+        """Answer requests until `_Closed`."""
+        while True:
+            what, content = self._requests.get()
+            if what == "close":
+                raise _Closed
+            if what == "arrival":  # it came when the batch that it was sent into was just done
+                self._take_over(content)
+                continue
+            try:
+                answer = self._done(what, content)
+            except Exception as error:
+                answer = _told(error)
+            _answer(self._pipe, answer)
+
+    def _done(self, what: str, content: Any) -> Any:
+        if what == "contract":
+            return self._sampler.contract()
+        if what == "sync":
+            self._failed = None
+            return self._sampler.sync(content)
+        if self._failed is not None:
+            raise self._failed
+        prompts, length, how, state, in_flight = content
+        generator = torch.Generator()
+        generator.set_state(state)
+        arrivals = self._arrival if in_flight else None
+        rollout = self._sampler.generate(prompts, length, **how, generator=generator, arrivals=arrivals)
+        return rollout, generator.get_state()
+
+    def _arrival(self) -> Update | None:
+        try:
+            what, content = self._requests.get_nowait()
+        except Empty:
+            return None
+        if what == "close":
+            raise _Closed
+        return content  # type: ignore[no-any-return]
+
+    def _take_over(self, update: Update) -> None:
+        try:
+            self._sampler.sync(update)
+        except Exception as error:
+            self._failed = _told(error)
+
+
+def _answer(pipe: Connection, answer: Any) -> None:
+    pipe.send_bytes(pickle.dumps(answer))
+
+
+def _told(error: Exception) -> SamplerError | ConfigError:
+    """The error as the parent can raise it."""
+    if type(error) in (SamplerError, SyncError, ConfigError):
+        return error  # type: ignore[return-value]
+    return SamplerError(f"sampler: {type(error).__name__}: {error}")
