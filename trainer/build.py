@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from trimtab.trainer.config import ConfigError, RunConfig
-from trimtab.trainer.engines import check_fits
+from trimtab.trainer.engines import check_fits, check_task
 from trimtab.trainer.sections import DecoderConfig, PretrainedConfig, QuestionsConfig, ReasoningGymConfig
 from trimtab.trainer.tasks.characters import CharacterTokenizer
 from trimtab.trainer.tasks.running_sum import VOCABULARY, RunningSum
@@ -32,18 +32,33 @@ def build(config: RunConfig, on_warm_start: Progress | None = None) -> tuple[nn.
         ConfigError: a model, tokenizer, file or package that is not there, a task that the model has no tokens for, or
             a configuration that the model does not fit; the message names the field.
     """
-    model: nn.Module
+    model, tokenizer = _unwarmed(config)
+    if isinstance(config.model, DecoderConfig):
+        model.load_state_dict(warm_weights(config, on_warm_start))
+    return model.to(getattr(torch, config.model.weights)), build_task(config, tokenizer, model)
+
+
+def check(config: RunConfig) -> None:
+    """Refuse what cannot run without training anything, the warm start included.
+
+    Raises:
+        ConfigError: as for `build`, and a task whose responses are too short for what is asked of them.
+    """
+    model, tokenizer = _unwarmed(config)
+    check_task(config, build_task(config, tokenizer, model))
+
+
+def _unwarmed(config: RunConfig) -> tuple[nn.Module, Any]:
+    """The model before its warm start, checked, and its tokenizer."""
     if isinstance(config.model, DecoderConfig):
         model, tokenizer = build_decoder(config), None
-        check_fits(config, model)  # before the warm start, which nobody should wait for in vain
-        model.load_state_dict(warm_weights(config, on_warm_start))
     else:
         try:
             model, tokenizer = _pretrained(config.model)
         except (OSError, ValueError, ImportError) as error:
             raise ConfigError(_told(error, "model.kind" if config.model.path is None else "model.path")) from error
-        check_fits(config, model)
-    return model.to(getattr(torch, config.model.weights)), build_task(config, tokenizer, model)
+    check_fits(config, model)  # before the warm start, which nobody should wait for in vain
+    return model, tokenizer
 
 
 def build_task(config: RunConfig, tokenizer: Tokenizer | None, model: nn.Module) -> Task:
