@@ -11,7 +11,7 @@ from trimtab.trainer.config import ConfigError, RunConfig
 from trimtab.trainer.engines import check_fits, check_task
 from trimtab.trainer.sections import DecoderConfig, PretrainedConfig, QuestionsConfig, ReasoningGymConfig
 from trimtab.trainer.tasks.characters import CharacterTokenizer
-from trimtab.trainer.tasks.running_sum import VOCABULARY, RunningSum
+from trimtab.trainer.tasks.running_sum import RunningSum
 from trimtab.trainer.tasks.task import Task
 from trimtab.trainer.tasks.text import Tokenizer
 from trimtab.trainer.warm_start import Progress, build_decoder, warm_weights
@@ -72,10 +72,14 @@ def build_task(config: RunConfig, tokenizer: Tokenizer | None, model: nn.Module)
             raise ConfigError(
                 _told(error, "task.path" if isinstance(task, QuestionsConfig) else "task.kind")
             ) from error
-    vocabulary = getattr(model, "vocabulary", VOCABULARY)
-    if vocabulary < VOCABULARY:
-        raise ConfigError(f"task.kind: 'running_sum' has {VOCABULARY} tokens, and the model {vocabulary}")
-    return RunningSum(digits=task.digits)
+    sums = RunningSum(digits=task.digits, modulus=task.modulus)
+    vocabulary = getattr(model, "vocabulary", sums.vocabulary)  # the embedded model's is the task's
+    if vocabulary < sums.vocabulary:
+        raise ConfigError(
+            f"task.modulus: {task.modulus} makes {sums.vocabulary} tokens, and the model has {vocabulary}; give a "
+            "smaller one"
+        )
+    return sums
 
 
 def _pretrained(config: PretrainedConfig) -> tuple[nn.Module, Any]:

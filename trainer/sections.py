@@ -23,11 +23,13 @@ class Section(BaseModel):
 
 
 class RunningSumConfig(Section):
-    """The demo's task: running sums modulo 10."""
+    """The embedded model's task: running sums."""
 
     kind: Literal["running_sum"] = "running_sum"
     digits: int = Field(default=8, ge=1, le=64)
-    """Digits to add up."""
+    """Numbers to add up."""
+    modulus: int = Field(default=10, ge=2, le=1024)
+    """They and their sums are below it; each is one token."""
 
 
 class ReasoningGymConfig(Section):

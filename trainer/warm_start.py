@@ -15,7 +15,7 @@ from trimtab.hooks.compiled import cache_dir
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.models.decoder import DecoderLM, ModelShape
 from trimtab.trainer.sections import DecoderConfig, RunningSumConfig
-from trimtab.trainer.tasks.running_sum import VOCABULARY, RunningSum
+from trimtab.trainer.tasks.running_sum import RunningSum
 
 RECIPE = 2
 """Grows when the procedure below changes, so that old caches are not read."""
@@ -28,11 +28,11 @@ Progress = Callable[[int, int], None]
 
 def build_decoder(config: RunConfig) -> DecoderLM:
     """The configured embedded model with its initial weights, unquantised."""
-    model = config.model
+    model, task = config.model, _task(config)
     assert isinstance(model, DecoderConfig)
     shape = ModelShape(
-        vocabulary=VOCABULARY,
-        max_length=_task(config).sequence_length,
+        vocabulary=task.vocabulary,
+        max_length=task.sequence_length,
         width=model.width,
         layers=model.layers,
         heads=model.heads,
@@ -43,13 +43,15 @@ def build_decoder(config: RunConfig) -> DecoderLM:
 
 def _task(config: RunConfig) -> RunningSum:
     assert isinstance(config.task, RunningSumConfig)  # the configuration allows the embedded model no other
-    return RunningSum(digits=config.task.digits)
+    return RunningSum(digits=config.task.digits, modulus=config.task.modulus)
 
 
 def warm_weights(config: RunConfig, progress: Progress | None = None) -> dict[str, Tensor]:
     """Weights after the warm start, from the cache if it was ever run with this model, task and recipe."""
     sizes = config.model.model_dump_json(include={"width", "layers", "heads", "hidden"})
-    settings = "|".join((config.task.model_dump_json(), sizes, config.warm_start.model_dump_json()))
+    # Sums modulo 10 came first: their caches have no modulus in the name.
+    task = config.task.model_dump_json(exclude={"modulus"} if _task(config).modulus == 10 else None)
+    settings = "|".join((task, sizes, config.warm_start.model_dump_json()))
     key = hashlib.sha256(f"{RECIPE}|{settings}".encode()).hexdigest()[:16]
     path = cache_dir() / f"warm-start-{key}.pt"
     if path.exists():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 import torch
 
-from trimtab.trainer.config import RunConfig
+from trimtab.trainer.config import RunConfig, validated
 from trimtab.trainer.warm_start import warm_weights
 
 
@@ -42,3 +43,26 @@ def test_another_task_model_or_recipe_has_its_own(
     assert len(list((tmp_path / "trimtab").glob("warm-start-*.pt"))) == 1
     warm_weights(tiny.model_copy(update={"warm_start": tiny.warm_start.model_copy(update={"steps": 5})}))
     assert len(list((tmp_path / "trimtab").glob("warm-start-*.pt"))) == 2
+
+
+def test_caches_of_sums_modulo_ten_have_the_name_that_they_had_without_a_modulus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    told = (
+        '2|{"kind":"running_sum","digits":8}|{"width":64,"layers":2,"heads":4,"hidden":256}|'
+        '{"steps":0,"batch":128,"lr":0.003,"error_rate":0.08,"seed":0}'
+    )
+    warm_weights(validated({"warm_start": {"steps": 0}}))
+    (path,) = (tmp_path / "trimtab").glob("warm-start-*.pt")
+    assert path.stem == f"warm-start-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+
+
+def test_another_modulus_has_its_own_cache_and_its_own_vocabulary(
+    tiny: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    sixty = tiny.model_copy(update={"task": tiny.task.model_copy(update={"modulus": 60})})
+    assert warm_weights(tiny)["head.weight"].shape == (16, 32)
+    assert warm_weights(sixty)["head.weight"].shape == (64, 32)
+    assert warm_weights(sixty)["embedding.weight"].shape == (64, 32)
