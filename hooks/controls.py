@@ -26,7 +26,7 @@ ImportanceInside = Literal["ratio", "one"]
 ImportanceLevel = Literal["token", "sequence", "geometric"]
 KlEstimator = Literal["k1", "k2", "k3"]
 Backward = Literal["quantized", "high_precision", "dequantized"]
-KvFormat = Literal["none", "fp8"]
+KvFormat = Literal["none", "fp8", "fp8-e5m2"]
 
 ControlValue = bool | float | str
 Overrides = Mapping[str, ControlValue]
@@ -147,7 +147,7 @@ class Controls:
     train_format: str = "bf16"
     """Number format of the trainer's forward pass."""
     kv_format: KvFormat = "none"
-    """How the sampler stores keys and values: as computed, or in FP8."""
+    """How the sampler stores keys and values: as computed, or in FP8 (E4M3, or E5M2)."""
     backward: Backward = "dequantized"
     """What the trainer's backward pass multiplies by: operands quantised anew, the unquantised ones, or those that the
     forward pass saw."""

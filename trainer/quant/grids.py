@@ -3,6 +3,7 @@
 Grids (OCP Microscaling Formats v1.0, section 5.3; OCP 8-bit Floating Point v1.0):
 
 - E4M3 (`float8_e4m3fn`): 3 mantissa bits, largest 448, smallest normal 2^-6, smallest subnormal 2^-9; NaN, no infinity.
+- E5M2 (`float8_e5m2`): 2 mantissa bits, largest 57344, smallest normal 2^-14, smallest subnormal 2^-16; NaN and infinity.
 - E2M1: 0, .5, 1, 1.5, 2, 3, 4, 6 and their negatives; neither infinity nor NaN.
 - E8M0: powers of two from 2^-127 to 2^127, and NaN.
 
@@ -15,12 +16,17 @@ quotient.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 E4M3_MAX = 448.0
 E4M3_EXPONENT = 8
 """Of 448."""
+E5M2_MAX = 57344.0
+Fp8Elements = Literal["e4m3", "e5m2"]
+FP8_MAX: dict[Fp8Elements, float] = {"e4m3": E4M3_MAX, "e5m2": E5M2_MAX}
 E2M1_MAX = 6.0
 E8M0_NAN = 255
 FLOAT32_MAX = torch.finfo(torch.float32).max
@@ -41,6 +47,11 @@ def to_e4m3(x: Tensor) -> Tensor:
     The clamp is explicit because the cast saturates in some versions of torch and gives NaN in others.
     """
     return x.clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
+
+
+def to_e5m2(x: Tensor) -> Tensor:
+    """`x` rounded to float8_e5m2, saturating at +-57344, infinities too; NaN stays NaN."""
+    return x.clamp(-E5M2_MAX, E5M2_MAX).to(torch.float8_e5m2)
 
 
 def to_e2m1(x: Tensor) -> Tensor:
