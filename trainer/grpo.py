@@ -85,6 +85,7 @@ class GRPOTrainer:
         bounds = self.twin.bounds(controls)
         self._configure(controls)
         experience = self._rollout(controls)
+        rollout_seconds = time.perf_counter() - started
         minibatches = list(self._minibatches())
         first, scores = self._scorer.scored(self.model, experience.rollout, minibatches[0])
         batch = self._batch(experience, scores, controls)
@@ -93,6 +94,7 @@ class GRPOTrainer:
             "loss": fmean(losses),
             "grad_norm": fmean(norms),
             "skipped_update_fraction": fmean(not math.isfinite(norm) for norm in norms),
+            "rollout_seconds": rollout_seconds,
             "seconds": time.perf_counter() - started,
         }
         live = batch.mask > 0

@@ -25,6 +25,13 @@ from trimtab.trainer.config import ConfigError, RunConfig, load_config, validate
             ([f"{field}={2**63}"], rf"{field}: .*less than {2**63}")
             for field in ("seed", "warm_start.seed", "evaluation.seed", "outliers.seed")
         ),
+        (
+            ["asynchrony.mode=thread", "asynchrony.sync_every=3"],
+            r"asynchrony: max_staleness: 1 cannot be kept with weights every sync_every = 3 steps; allow at least 2",
+        ),
+        (["asynchrony.in_flight=keep"], r"asynchrony: in_flight: 'keep' says what happens .* set mode to thread"),
+        (["asynchrony.mode=process", "rollout.lag=2"], r"rollout\.lag: 2 fixes the age .* give one of them"),
+        (["asynchrony.mode=fast"], r"asynchrony\.mode: .*'off', 'thread' or 'process'"),
         (["model=5"], r"model: Input should be a valid dictionary .*given 5"),
         (["task=5"], r"task: Input should be a valid dictionary .*given 5"),
         (["algorithm=[1]"], r"algorithm: \[1\] is none of grpo, dapo"),

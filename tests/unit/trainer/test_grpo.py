@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 import torch
@@ -257,3 +257,46 @@ def test_an_update_of_no_finite_gradient_is_left_out_and_reported(tiny: RunConfi
     assert math.isfinite(good.grad_norm)
     assert [summary.scalars["skipped_update_fraction"] for summary in transport.sent] == [0.0, 1.0, 0.0]
     assert math.isnan(transport.sent[1].scalars["grad_norm"])
+
+
+@pytest.mark.parametrize("mode", ["thread", "process"])
+@pytest.mark.parametrize("in_flight", ["wait", "keep", "drop"])
+def test_a_run_whose_sampler_is_ahead_trains_on_no_staler_tokens_than_allowed(
+    tiny: RunConfig, mode: str, in_flight: str
+) -> None:
+    config = changed(
+        tiny,
+        rollout={"lag": 0},
+        asynchrony={"mode": mode, "max_staleness": 2, "in_flight": in_flight},
+    )
+    with training(config) as (trainer, transport), closing(trainer):
+        records = list(trainer.run())
+    assert len(records) == 6
+    for record, summary in zip(records, transport.sent, strict=True):
+        assert 0 <= record.staleness <= min(2, record.step)
+        assert summary.staleness == record.staleness
+        assert set(summary.sketches) == {"update", "mismatch", "shadow"}
+        assert summary.scalars["rollout_seconds"] <= summary.scalars["seconds"]
+
+
+def test_weights_go_to_the_sampler_every_so_many_steps(tiny: RunConfig) -> None:
+    config = changed(tiny, rollout={"lag": 0}, asynchrony={"sync_every": 3})
+    assert [summary.staleness for summary in summaries(config)] == [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]
+
+
+def test_the_twin_s_denominator_is_of_each_token_s_own_version(tiny: RunConfig) -> None:
+    """In a BF16 run the shadow ratio is the ratio, also where a batch was sampled by two versions in turn."""
+    config = changed(
+        tiny,
+        rollout={"lag": 0, "prompts": 12},
+        outliers={"channels": 0},
+        update={"minibatches": 1, "lr": 1e-2},
+        asynchrony={"mode": "thread", "max_staleness": 1, "in_flight": "drop"},
+        controls={"sampler_format": "bf16", "train_format": "bf16"},
+    )
+    with training(config) as (trainer, transport), closing(trainer):
+        list(trainer.run())
+    for summary in transport.sent:
+        update, shadow = (summary.sketches[name].pooled for name in ("update", "shadow"))
+        assert shadow.n == update.n
+        assert shadow.sum("log_ratio_sq") == pytest.approx(update.sum("log_ratio_sq"), rel=0.05, abs=1e-3)

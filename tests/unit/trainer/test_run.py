@@ -326,3 +326,17 @@ def test_what_a_recipe_keeps_may_be_said_otherwise(tiny: RunConfig, tmp_path: Pa
     contract = json.loads((tmp_path / CONTRACT).read_text())
     quantised = {name for name, row in contract["sampler"].items() if row["quantised"]}
     assert quantised == {"blocks.0.up.weight", "blocks.0.down.weight"}
+
+
+@pytest.mark.parametrize("mode", ["thread", "process"])
+def test_an_asynchronous_run_resumes(tiny: RunConfig, tmp_path: Path, mode: str) -> None:
+    """Not bit for bit, since which version samples is a matter of speed; but step for step, with the same prompts."""
+    data = tiny.model_dump()
+    data["rollout"]["lag"] = 0
+    data["asynchrony"] = {"mode": mode, "max_staleness": 2, "in_flight": "keep"}
+    config = validated(data)
+    execute(config.model_copy(update={"steps": 3}), url="memory:", job="t", out=tmp_path, attempt=0)
+    result = execute(config, url="memory:", job="t", out=tmp_path, resume=True)
+    assert [row["step"] for row in steps(tmp_path)] == list(range(6))
+    assert result.steps == 6
+    assert result.reward_eval_bf16 is not None

@@ -1,0 +1,113 @@
+"""A sampler in a process of its own gives what it gives in this one, and its end is told by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+
+import pytest
+import torch
+
+from trimtab.trainer.config import ConfigError, RunConfig
+from trimtab.trainer.rollouts.build import build_sampler
+from trimtab.trainer.rollouts.process import SamplerProcess
+from trimtab.trainer.rollouts.rollout import Rollout
+from trimtab.trainer.rollouts.sampler import Sampler, SamplerError, Update
+from trimtab.trainer.tasks.running_sum import END, PAD, RunningSum
+from trimtab.trainer.warm_start import build_decoder, warm_weights
+
+TASK = RunningSum(digits=3)
+
+
+@contextmanager
+def child(config: RunConfig) -> Iterator[SamplerProcess]:
+    with closing(SamplerProcess(partial(build_sampler, config, build_decoder(config), end=END, pad=PAD))) as sampler:
+        yield sampler
+
+
+def update(config: RunConfig, version: int, factor: float = 1.0) -> Update:
+    weights = {name: value * factor for name, value in warm_weights(config).items()}
+    return Update(weights=weights, version=version, number_format="nvfp4")
+
+
+def sampled(
+    sampler: Sampler, seed: int = 2, length: int | None = None, arrivals: Callable[[], Update | None] | None = None
+) -> Rollout:
+    return sampler.generate(
+        TASK.prompts(8, torch.Generator().manual_seed(1)),
+        TASK.response_length if length is None else length,
+        samples=2,
+        head=3,
+        temperature=1.0,
+        generator=torch.Generator().manual_seed(seed),
+        arrivals=arrivals,
+    )
+
+
+def test_it_samples_as_in_this_process(tiny: RunConfig) -> None:
+    here = build_sampler(tiny, build_decoder(tiny), end=END, pad=PAD)
+    here.sync(update(tiny, 3))
+    with child(tiny) as there:
+        there.sync(update(tiny, 3))
+        assert there.version == 3
+        assert there.contract() == here.contract()
+        mine, theirs = sampled(here), sampled(there)
+    for name in ("responses", "logprobs", "head_ids", "head_logprobs", "versions"):
+        assert getattr(mine, name).equal(getattr(theirs, name)), name
+    assert theirs.engine == "nvfp4-emulated"
+
+
+def test_the_generator_goes_on_where_the_process_left_it(tiny: RunConfig) -> None:
+    generator = torch.Generator().manual_seed(4)
+    here = build_sampler(tiny, build_decoder(tiny), end=END, pad=PAD)
+    here.sync(update(tiny, 0))
+    prompts = TASK.prompts(4, torch.Generator().manual_seed(1))
+    with child(tiny) as there:
+        there.sync(update(tiny, 0))
+        there.generate(prompts, TASK.response_length, head=0, temperature=1.0, generator=generator)
+    expected = torch.Generator().manual_seed(4)
+    here.generate(prompts, TASK.response_length, head=0, temperature=1.0, generator=expected)
+    assert generator.get_state().equal(expected.get_state())
+
+
+def test_weights_arrive_in_flight_or_right_behind(tiny: RunConfig) -> None:
+    """Whether they come into the batch or just miss it, the process holds them afterwards."""
+    with child(tiny) as there:
+        there.sync(update(tiny, 0))
+        coming = [update(tiny, 5, 0.5)]
+        rollout = sampled(there, arrivals=lambda: coming.pop() if coming else None)
+        assert set(rollout.versions.flatten().tolist()) <= {0, 5}
+        assert there.version == 5
+        assert set(sampled(there).versions.flatten().tolist()) == {5}
+
+
+def test_what_the_sampler_refuses_is_raised_here(tiny: RunConfig) -> None:
+    with child(tiny) as there:
+        there.sync(update(tiny, 0))
+        with pytest.raises(ConfigError, match="task.response_length"):
+            sampled(there, length=500)
+        assert sampled(there).responses.shape[0] == 16
+
+
+def test_a_sampler_that_cannot_be_made_says_why() -> None:
+    with pytest.raises(SamplerError, match="sampler: ValueError: invalid literal"):
+        SamplerProcess(partial(int, "no sampler"))  # type: ignore[arg-type]
+
+
+def test_a_killed_process_is_named(tiny: RunConfig) -> None:
+    with child(tiny) as there:
+        there.sync(update(tiny, 0))
+        pid = there._process.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(SamplerError, match="exit code -9"):
+            sampled(there)
+
+
+def test_closing_twice_is_closing(tiny: RunConfig) -> None:
+    with child(tiny) as there:
+        there.close()
+    assert there._process.exitcode == 0
