@@ -22,7 +22,8 @@ Remedy = Callable[[Controls, Capabilities], dict[str, ControlValue] | Refusal]
 def offered(
     overrides: dict[str, ControlValue], applied: Controls, capabilities: Capabilities
 ) -> dict[str, ControlValue] | Refusal:
-    """`overrides`, unless all of them are in effect already or the trainer cannot set one of them."""
+    """`overrides`, unless all of them are in effect already, the trainer cannot set one of them, or they contradict the
+    rest."""
     missing = {name: value for name, value in overrides.items() if getattr(applied, name) != value}
     if not missing:
         return Refusal(reason="already in effect")
@@ -30,4 +31,5 @@ def offered(
         reason = capabilities.refusal(name, value)
         if reason is not None:
             return Refusal(reason=reason)
-    return overrides
+    conflict = applied.overlaid(overrides).conflict()
+    return overrides if conflict is None else Refusal(reason=conflict[1])

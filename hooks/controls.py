@@ -130,7 +130,8 @@ class Controls:
     centering: bool = False
     """Score centering: subtract the sampler's expectation of the score (arXiv 2609.20807)."""
     importance: Importance = "none"
-    """Weight for trainer-old against sampler: none, truncated (`tis`) or masked (`mis`)."""
+    """Weight for trainer-old against sampler: none, truncated (`tis`) or masked (`mis`). It needs a recomputed ratio,
+    or the objective `reinforce`, where it is for trainer against sampler."""
     importance_low: float = 0.0
     """Lower bound of the importance band."""
     importance_high: float = 2.0
@@ -174,7 +175,8 @@ class Controls:
         """Controls that contradict each other, and why; None where they are all of one mind.
 
         Score centering integrates a weight over the vocabulary at one prefix, so the weight has to be a function of the
-        token alone: a sequence's ratio is not.
+        token alone: a sequence's ratio is not. Importance weights the ratio's denominator against the sampler, and so
+        has no effect where that denominator is the sampler.
         """
         if self.clip_mode == "calibrated" and self.objective == "gspo":
             reason = "clip_mode: calibrated bounds are for tokens' ratios, and gspo clips a sequence's"
@@ -184,6 +186,12 @@ class Controls:
         if self.centering and self.importance != "none" and self.importance_level != "token":
             reason = f"centering: needs a weight for each token, and importance_level is {self.importance_level!r}"
             return ("centering", "importance_level", "importance"), reason
+        if self.importance != "none" and self.ratio_reference == "sampler" and self.objective != "reinforce":
+            reason = (
+                f"importance: {self.importance!r} would weight nothing, since the ratio is against the sampler "
+                "already; set ratio_reference to recomputed, or importance to none"
+            )
+            return ("importance", "ratio_reference", "objective"), reason
         return None
 
 

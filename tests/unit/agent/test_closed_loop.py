@@ -7,6 +7,7 @@ from trimtab.agent.advance import advance
 from trimtab.agent.config import AgentConfig, PolicySettings
 from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Event, EventKind, Mode, Phase
+from trimtab.hooks.controls import Controls
 
 
 def driven(plant: Plant, config: AgentConfig, steps: int = 150) -> tuple[RunState, list[Event]]:
@@ -112,4 +113,13 @@ def test_without_a_sampler_head_centring_is_refused_once_and_the_next_remedy_tak
     refused = [e for e in events if e.kind is EventKind.REFUSED]
     assert [e.detail["remedy"] for e in refused] == ["score_centering"]
     assert "sampler head" in refused[0].message
+    assert state.overrides == {"ratio_reference": "recomputed"}
+
+
+def test_a_remedy_that_contradicts_the_runs_own_objective_is_refused_once_and_the_next_taken() -> None:
+    plant = Plant(seed=0, noisy_from=0, own=Controls(objective="gspo", ratio_reference="sampler"))
+    state, events = driven(plant, AgentConfig(mode=Mode.AUTO))
+    refused = [e for e in events if e.kind is EventKind.REFUSED]
+    assert [e.detail["remedy"] for e in refused] == ["score_centering"]
+    assert "gspo has one a sequence" in refused[0].message
     assert state.overrides == {"ratio_reference": "recomputed"}

@@ -178,6 +178,13 @@ def test_a_side_of_the_bounds_may_be_open(low: float, high: float) -> None:
             Controls(centering=True, importance="tis", importance_level="geometric"),
             ("centering", "importance_level", "importance"),
         ),
+        (Controls(importance="tis", ratio_reference="sampler"), ("importance", "ratio_reference", "objective")),
+        (
+            Controls(importance="mis", ratio_reference="sampler", objective="cispo"),
+            ("importance", "ratio_reference", "objective"),
+        ),
+        (Controls(importance="tis"), None),
+        (Controls(importance="tis", ratio_reference="sampler", objective="reinforce"), None),
     ],
 )
 def test_controls_that_contradict_each_other_are_named(controls: Controls, names: tuple[str, ...] | None) -> None:

@@ -17,6 +17,11 @@ CAN = Capabilities(
     sampler_head=4,
 )
 
+WEIGHTS_NOTHING = (
+    "importance: 'tis' would weight nothing, since the ratio is against the sampler already; set ratio_reference to "
+    "recomputed, or importance to none"
+)
+
 
 def command(generation: int, overrides: dict[str, Any] | None = None, job: str = "run", attempt: int = 5) -> Command:
     return Command(
@@ -98,6 +103,25 @@ def test_generations_never_go_back(commands: list[Command]) -> None:
             ("objective: 'gspo' does not go: centering: needs a weight for each token, and gspo has one a sequence",),
         ),
         (Controls(centering=True, objective="gspo"), {"clip_low": 0.1}, {"clip_low": 0.1}, ()),
+        (Controls(ratio_reference="sampler"), {"importance": "tis"}, {}, (WEIGHTS_NOTHING,)),
+        (
+            Controls(ratio_reference="sampler"),
+            {"importance": "tis", "ratio_reference": "recomputed"},
+            {"importance": "tis", "ratio_reference": "recomputed"},
+            (),
+        ),
+        (
+            Controls(importance="tis"),
+            {"ratio_reference": "sampler"},
+            {},
+            (f"ratio_reference: 'sampler' does not go: {WEIGHTS_NOTHING}",),
+        ),
+        (
+            Controls(importance="tis", ratio_reference="sampler", objective="reinforce"),
+            {"objective": "ppo"},
+            {},
+            (f"objective: 'ppo' does not go: {WEIGHTS_NOTHING}",),
+        ),
     ],
 )
 def test_overrides_that_contradict_the_rest_are_left_out_and_named(
