@@ -85,10 +85,12 @@ def score_centering(
             weight = rule(log_p - old_head_logprobs) * old_rule(old_head_logprobs - log_q)
             tail_weight = rule(log_train_tail - log_old_tail) * old_rule(log_old_tail - log_sampler_tail)
         alpha = (log_sampler_tail - log_train_tail).exp() * tail_weight
-        coefficients = q * weight - alpha * p
+        # Masked logits are -inf on both sides: no ratio, no probability, and so nothing to remove.
+        impossible = (p == 0) & (q == 0)
+        coefficients = torch.where(impossible, 0.0, q * weight - alpha * p)
         distance = (q - p).abs().sum(-1) + (sampler_mass - train_mass).abs()
     return Centering(
-        term=(coefficients * train_head_logprobs).sum(-1),
+        term=(coefficients * torch.where(impossible, 0.0, train_head_logprobs)).sum(-1),
         sampler_mass=sampler_mass,
         train_mass=train_mass,
         total_variation=distance / 2,

@@ -33,18 +33,21 @@ def unweighted(log_ratio: Tensor) -> Tensor:
 
 
 def clamped(log_low: float, log_high: float) -> WeightRule:
-    """f(x) = x, but no less than e^log_low and no more than e^log_high."""
+    """f(x) = x, but no less than e^log_low and no more than e^log_high. Raises ValueError if low is above high."""
+    _check_band(log_low, log_high)
     low, high = (min(max(bound, -MAX_LOG_RATIO), MAX_LOG_RATIO) for bound in (log_low, log_high))
     return lambda log_ratio: log_ratio.clamp(low, high).exp()
 
 
 def truncated(low: float, high: float) -> WeightRule:
-    """TIS: f(x) = min(max(x, low), high)."""
+    """TIS: f(x) = min(max(x, low), high). Raises ValueError if low is above high."""
+    _check_band(low, high)
     return clamped(_log(low), _log(high))
 
 
 def masked(low: float, high: float, inside: ImportanceInside = "ratio") -> WeightRule:
-    """MIS: f(x) = x, or 1, where low <= x <= high; else 0."""
+    """MIS: f(x) = x, or 1, where low <= x <= high; else 0. Raises ValueError if low is above high."""
+    _check_band(low, high)
     log_low, log_high = _log(low), _log(high)
 
     def weight(log_ratio: Tensor) -> Tensor:
@@ -104,6 +107,11 @@ def at_level(log_ratio: Tensor, mask: Tensor, level: ImportanceLevel) -> Tensor:
     if level == "geometric":
         total = total / live.sum(-1, keepdim=True).clamp_min(1)
     return total.expand_as(own)
+
+
+def _check_band(low: float, high: float) -> None:
+    if not low <= high:  # NaN fails here too
+        raise ValueError(f"low, high: {low!r} is not at or below {high!r}; give the band's lower bound first")
 
 
 def _ratio_where(kept: Tensor, log_ratio: Tensor) -> Tensor:

@@ -3,8 +3,8 @@
     loss = sum over tokens of g (-w surrogate + A centering + kl_coef KL)
 
 with g the aggregation's weight of the token, w its importance weight, and the other terms as the modules of
-`trimtab.trainer.objectives`, `trimtab.hooks.importance` and `trimtab.hooks.centering` define them. The controls are
-read at every call and nothing is kept from one to the next, so each of them is live.
+`trimtab.trainer.objectives`, `trimtab.hooks.importance` and `trimtab.hooks.centering_rule` define them. The controls
+are read at every call and nothing is kept from one to the next, so each of them is live.
 
 Shapes: B sequences, T response tokens, k head entries; a minibatch is rows of the batch. Gradient flows to the
 trainer's log-probs, of the tokens and of the head, only.
@@ -12,16 +12,15 @@ trainer's log-probs, of the tokens and of the head, only.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from trimtab.hooks.centering import score_centering
+from trimtab.hooks.centering_rule import objective_centering
 from trimtab.hooks.controls import ClipBounds, Controls
-from trimtab.hooks.importance import clamped, importance_rule, importance_weights, ppo_shaped
+from trimtab.hooks.importance import importance_weights
 from trimtab.trainer.objectives.aggregation import token_weights
 from trimtab.trainer.objectives.divergence import kl_divergence
 from trimtab.trainer.objectives.surrogates import cispo_objective, clipped_objective, sequence_log_ratio
@@ -32,14 +31,21 @@ _HEADS = ("train_head_logprobs", "sampler_head_logprobs", "old_head_logprobs")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossInputs:
-    """What one minibatch's loss is made of. Anything may stand where the mask is 0."""
+    """What one minibatch's loss is made of. Anything may stand where the mask is 0. T is the longest that a response
+    can be, which `fixed_length` divides by.
+
+    Raises:
+        ValueError: advantages or mask have another shape than is told below.
+    """
 
     train_logprobs: Tensor
     """[B, T] with gradient."""
     old_logprobs: Tensor
-    """[B, T] recomputed by the trainer before the first update."""
+    """[B, T] recomputed by the trainer before the first update. Read where `ratio_reference` is `recomputed`;
+    elsewhere anything of that shape will do."""
     rollout_logprobs: Tensor
-    """[B, T] recorded by the sampler."""
+    """[B, T] recorded by the sampler. Read where `ratio_reference` is `sampler`, or `importance` is not `none`;
+    elsewhere anything of that shape will do."""
     advantages: Tensor
     """[B, T], or [B, 1] where a sequence has one."""
     mask: Tensor
@@ -52,8 +58,14 @@ class LossInputs:
     """[B, T, k] the sampler's; needed for score centering."""
     old_head_logprobs: Tensor | None = None
     """[B, T, k] the trainer's before the first update; needed for score centering of a ratio against them."""
-    response_length: int | None = None
-    """The longest that a response can be, tokens, for `fixed_length`; T where it is None."""
+
+    def __post_init__(self) -> None:
+        allowed = (self.mask.shape, (*self.mask.shape[:-1], 1))
+        if self.mask.dim() != 2 or self.advantages.shape not in allowed:
+            raise ValueError(
+                f"advantages: shape {tuple(self.advantages.shape)}, with a mask of {tuple(self.mask.shape)}; give both "
+                "as [B, T], or advantages as [B, 1] where a sequence has one"
+            )
 
     def live(self) -> LossInputs:
         """The same with every advantage of shape [B, T] and 0 outside the mask: 0 times infinity is not 0."""
@@ -83,8 +95,7 @@ def policy_loss(inputs: LossInputs, controls: Controls, bounds: ClipBounds) -> L
     """The loss of one minibatch.
 
     The ratio r is train against the denominator that `controls.ratio_reference` names. `controls.importance` weights
-    that denominator against the sampler, and so nothing where the sampler is the denominator; `reinforce` has no ratio,
-    and there it weights train against sampler.
+    recomputed log-probs against the sampler's; `reinforce` has no ratio, and there it weights train against sampler.
 
     Args:
         inputs: the minibatch.
@@ -93,13 +104,16 @@ def policy_loss(inputs: LossInputs, controls: Controls, bounds: ClipBounds) -> L
 
     Raises:
         ValueError: the controls contradict each other, or need a tensor that the inputs do not hold.
+        TypeError: `bounds` are no `ClipBounds`.
     """
+    if not isinstance(bounds, ClipBounds):
+        raise TypeError(f"bounds: {bounds!r} is no ClipBounds(low=..., high=...), whose sides are logarithms of ratios")
     conflict = controls.conflict()
     if conflict is not None:
         raise ValueError(conflict[1])
     inputs = inputs.live()
     log_ratio = inputs.train_logprobs - _denominator(inputs, controls)
-    weights = token_weights(inputs.mask, controls.aggregation, inputs.response_length or inputs.mask.shape[-1])
+    weights = token_weights(inputs.mask, controls.aggregation)
     policy_weights = weights * _importance(inputs, controls)
     loss = -(policy_weights * _surrogate(inputs, log_ratio, controls, bounds)).sum()
     if controls.centering:
@@ -115,12 +129,7 @@ def _denominator(inputs: LossInputs, controls: Controls) -> Tensor:
 
 def _importance(inputs: LossInputs, controls: Controls) -> Tensor:
     """[B, T] w."""
-    if controls.objective == "reinforce":
-        numerator = inputs.train_logprobs
-    elif controls.ratio_reference == "recomputed":
-        numerator = inputs.old_logprobs
-    else:
-        return torch.ones_like(inputs.mask)
+    numerator = inputs.train_logprobs if controls.objective == "reinforce" else inputs.old_logprobs
     return importance_weights(numerator - inputs.rollout_logprobs, inputs.mask, controls)
 
 
@@ -137,23 +146,17 @@ def _surrogate(inputs: LossInputs, log_ratio: Tensor, controls: Controls, bounds
 
 def _centering_term(inputs: LossInputs, controls: Controls, bounds: ClipBounds) -> Tensor:
     """[B, T] the sampler's expectation of the weight that the surrogate gives a score, times that score."""
-    train, sampler, old = inputs.train_head_logprobs, inputs.sampler_head_logprobs, inputs.old_head_logprobs
+    train, sampler = inputs.train_head_logprobs, inputs.sampler_head_logprobs
     if train is None or sampler is None:
         raise ValueError("centering: on, but the rollouts recorded no head; set rollout.head > 0")
-    if controls.objective == "reinforce":
-        return score_centering(train, sampler, importance_rule(controls)).term
-    if controls.objective == "cispo":
-        rule = clamped(bounds.low, bounds.high)
-    else:
-        rule = ppo_shaped(bounds.low, bounds.high, inputs.advantages.unsqueeze(-1), math.log(controls.dual_clip))
-    if controls.ratio_reference == "sampler":
-        return score_centering(train, sampler, rule).term
-    if old is None:
-        raise ValueError(
-            "centering: the ratio is against the trainer's old log-probs, and old_head_logprobs, the old log-probs of "
-            "the sampler's head, are missing; record them, or set ratio_reference to sampler"
-        )
-    return score_centering(train, sampler, rule, old_head_logprobs=old, old_rule=importance_rule(controls)).term
+    return objective_centering(
+        train,
+        sampler,
+        controls=controls,
+        bounds=bounds,
+        advantages=inputs.advantages,
+        old_head_logprobs=inputs.old_head_logprobs,
+    ).term
 
 
 def _kl(inputs: LossInputs, controls: Controls) -> Tensor:

@@ -14,18 +14,17 @@ from torch import Tensor
 from trimtab.hooks.controls import Aggregation
 
 
-def token_weights(mask: Tensor, aggregation: Aggregation, response_length: int) -> Tensor:
+def token_weights(mask: Tensor, aggregation: Aggregation) -> Tensor:
     """[B, T] weight of each token in the loss; 0 where the mask is.
 
     Args:
         mask: [B, T] not 0 on live tokens.
         aggregation: `token_mean` is 1 / live tokens of the minibatch, `sequence_mean` 1 / (B live tokens of the
-            sequence), `fixed_length` 1 / (B response_length).
-        response_length: the longest that a response can be, tokens.
+            sequence), `fixed_length` 1 / (B T), T being the longest that a response can be, in tokens.
     """
     live = (mask > 0).to(mask.dtype)
     if aggregation == "token_mean":
         return live / live.sum().clamp_min(1.0)
     if aggregation == "sequence_mean":
         return live / (len(live) * live.sum(-1, keepdim=True).clamp_min(1.0))
-    return live / (len(live) * response_length)
+    return live / live.numel()

@@ -170,3 +170,23 @@ def test_heads_of_different_shape_are_refused_by_name() -> None:
         score_centering(torch.zeros(1, 2, 4), torch.zeros(1, 2, 5))
     with pytest.raises(ValueError, match="old_head_logprobs: shape"):
         score_centering(torch.zeros(1, 2, 5), torch.zeros(1, 2, 5), old_head_logprobs=torch.zeros(1, 2, 4))
+
+
+def test_tokens_that_neither_policy_can_take_change_nothing() -> None:
+    """Masked logits: -inf on both sides."""
+    torch.manual_seed(7)
+    logits = torch.randn(6, dtype=torch.float64, requires_grad=True)
+    sampler = torch.log_softmax(torch.randn(6, dtype=torch.float64), 0)
+    banned = torch.full((2,), -math.inf, dtype=torch.float64)
+    for rule in (unweighted, truncated(0.2, 2.0), masked(0.5, 2.0)):
+        for old in (None, sampler):
+            found = []
+            for tail in (torch.empty(0, dtype=torch.float64), banned):
+                log_p = torch.log_softmax(torch.cat((logits, tail)), 0)
+                heads = [torch.cat((head, tail)).view(1, 1, -1) for head in (sampler, *(() if old is None else (old,)))]
+                third = heads[1] if old is not None else None
+                centering = score_centering(log_p.view(1, 1, -1), heads[0], rule, old_head_logprobs=third)
+                (gradient,) = torch.autograd.grad(centering.term.sum(), logits)
+                found.append((centering.term.detach(), centering.total_variation, gradient))
+            for without, with_banned in zip(*found, strict=True):
+                torch.testing.assert_close(with_banned, without)

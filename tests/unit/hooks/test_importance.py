@@ -129,3 +129,10 @@ def test_a_sequence_that_drifted_far_is_bounded_before_the_exponential() -> None
     for level in ("sequence", "geometric"):
         controls = Controls(importance="tis", importance_high=2.0, importance_level=level)  # type: ignore[arg-type]
         torch.testing.assert_close(importance_weights(far, torch.ones(1, 4000), controls), torch.full((1, 4000), 2.0))
+
+
+@pytest.mark.parametrize("rule", [truncated, masked, clamped])
+@pytest.mark.parametrize(("low", "high"), [(2.0, 0.5), (math.nan, 1.0), (0.5, math.nan)])
+def test_a_band_the_wrong_way_round_is_refused(rule: Callable[[float, float], object], low: float, high: float) -> None:
+    with pytest.raises(ValueError, match=r"low, high: .* is not at or below .*; give the band's lower bound first"):
+        rule(low, high)

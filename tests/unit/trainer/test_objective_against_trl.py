@@ -137,7 +137,6 @@ def test_loss_and_gradient_are_those_of_trl(
         reference_logprobs=reference,
         advantages=advantages[:, None],
         mask=mask.double(),
-        response_length=LONGEST,
     )
     ours = policy_loss(inputs, case.controls, ClipBounds.nominal(case.controls)).loss
     assert ours.item() == pytest.approx(theirs.item(), rel=1e-6)
