@@ -115,6 +115,7 @@ class GRPOTrainer:
             train_engine=engine_of(self.model),
             sampler_engine=experience.rollout.engine,
             staleness=self._staleness(experience),
+            rollout_seconds=rollout_seconds,
             seconds=scalars["seconds"],
         )
         self._close(experience, controls, bounds, scalars)

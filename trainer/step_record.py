@@ -34,4 +34,6 @@ class StepRecord:
     sampler_engine: str
     staleness: float
     """Mean age of the tokens trained on, in versions of the weights."""
+    rollout_seconds: float
+    """How long the trainer waited for the step's responses: all of the sampling, where it is not ahead."""
     seconds: float

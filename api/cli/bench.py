@@ -106,6 +106,28 @@ def corrections(
 
 
 @bench.command()
+def asynchrony(
+    blocks: Annotated[int, typer.Option(min=2, help="Blocks of twelve steps of each mode.")] = 12,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """What sampling ahead of the trainer gains over sampling when a step asks, on two cores."""
+    from trimtab.api.bench.asynchrony import bench_asynchrony
+
+    with Progress(console=Console(stderr=True), disable=as_json, transient=True) as progress:
+        task = progress.add_task("blocks of each mode", total=blocks)
+        modes = bench_asynchrony(blocks, on_block=lambda: progress.advance(task))
+    if as_json:
+        print(json.dumps([dataclasses.asdict(mode) for mode in modes]))
+        return
+    table = Table("", "steps a second", "against synchronous", "p10 to p90", "trainer idle", "sampler idle", box=None)
+    for one in modes:
+        spread = f"{one.ratio_p10:.2f} to {one.ratio_p90:.2f}"
+        idle = f"{one.trainer_idle:.0%}", f"{one.sampler_idle:.0%}"
+        table.add_row(one.mode, f"{one.steps_per_second:.1f}", f"{one.ratio:.2f}", spread, *idle)
+    Console().print(table)
+
+
+@bench.command()
 def trl(
     steps: Annotated[int, typer.Option(min=10, help="Pairs of steps of each workload.")] = 60,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,

@@ -51,8 +51,6 @@ class Ahead:
     def __init__(
         self, collector: Collector, sampler: Sampler, *, max_staleness: int, in_flight: bool, seed: int
     ) -> None:
-        self.waited = 0.0
-        """Seconds that the trainer has waited for experience."""
         self.idle = 0.0
         """Seconds that the sampler has waited for weights new enough."""
         self._collector = collector
@@ -77,14 +75,12 @@ class Ahead:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, args=(step,), name="trimtab-rollouts", daemon=True)
             self._thread.start()
-        started = time.perf_counter()
         with self._changed:
             self._changed.wait_for(lambda: self._batches or self._error)
             if not self._batches:
                 assert self._error is not None
                 raise self._error
             batch = self._batches.popleft()
-        self.waited += time.perf_counter() - started
         self._consumed = batch.draws
         return batch.experience
 

@@ -22,7 +22,7 @@ from trimtab.trainer.step_record import StepRecord
 
 def steps(folder: Path) -> list[dict[str, object]]:
     rows = [json.loads(line) for line in (folder / STEPS).read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key not in ("seconds", "attempt")} for row in rows]
+    return [{key: value for key, value in row.items() if key not in ("rollout_seconds", "seconds", "attempt")} for row in rows]
 
 
 def newest(folder: Path) -> dict[str, Any]:

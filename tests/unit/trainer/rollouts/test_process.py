@@ -87,7 +87,7 @@ def test_weights_arrive_in_flight_or_right_behind(tiny: RunConfig) -> None:
 def test_what_the_sampler_refuses_is_raised_here(tiny: RunConfig) -> None:
     with child(tiny) as there:
         there.sync(update(tiny, 0))
-        with pytest.raises(ConfigError, match="task.response_length"):
+        with pytest.raises(ConfigError, match=r"task\.response_length"):
             sampled(there, length=500)
         assert sampled(there).responses.shape[0] == 16
 
