@@ -50,8 +50,10 @@ def check(config: RunConfig) -> None:
 
 def _unwarmed(config: RunConfig) -> tuple[nn.Module, Any]:
     """The model before its warm start, checked, and its tokenizer."""
+    model: nn.Module
+    tokenizer: Any = None
     if isinstance(config.model, DecoderConfig):
-        model, tokenizer = build_decoder(config), None
+        model = build_decoder(config)
     else:
         try:
             model, tokenizer = _pretrained(config.model)

@@ -15,6 +15,7 @@ from trimtab.api.cli.errors import USER_ERRORS
 COMMANDS = {
     "demo": "trimtab.api.cli.demo",
     "train": "trimtab.api.cli.train",
+    "lab": "trimtab.api.cli.lab",
     "serve": "trimtab.api.cli.serve",
     "status": "trimtab.api.cli.status",
     "sync": "trimtab.api.cli.sync",

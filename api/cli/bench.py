@@ -154,14 +154,14 @@ def ladder(
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """How far sampling in each number format is from BF16, with the same weights."""
-    from trimtab.api.bench.ladder import bench_ladder
     from trimtab.trainer.config import ConfigError, load_config
+    from trimtab.trainer.ladder import ladder as climb
 
     try:
         settings = load_config(config)
         with Progress(console=Console(stderr=True), disable=as_json, transient=True) as progress:
             task = progress.add_task("formats", total=None)
-            rungs = bench_ladder(settings, on_rung=lambda: progress.advance(task))
+            rungs = climb(settings, on_rung=lambda: progress.advance(task))
     except ConfigError as error:
         raise UsageError(str(error)) from error
     if as_json:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trimtab.api.bench.ladder import Rung, bench_ladder
 from trimtab.trainer.config import RunConfig
+from trimtab.trainer.ladder import Rung, ladder
 from trimtab.trainer.sections import OutlierConfig
 
 FP8 = ("fp8-tensor", "fp8-row", "fp8-block", "fp8-block-32", "mxfp8", "mxfp8-rceil")
@@ -14,7 +14,7 @@ NVFP4 = ("nvfp4", "nvfp4-46", "nvfp4-46-mae", "nvfp4-pretrain")
 
 @pytest.fixture(scope="module")
 def rungs() -> dict[str, Rung]:
-    return {rung.format: rung for rung in bench_ladder(RunConfig())}
+    return {rung.format: rung for rung in ladder(RunConfig())}
 
 
 @pytest.mark.slow
@@ -39,6 +39,6 @@ def test_power_of_two_scales_cost_more_than_exact_ones(rungs: dict[str, Rung]) -
 @pytest.mark.slow
 def test_outlier_channels_hurt_nvfp4_and_not_fp8(rungs: dict[str, Rung]) -> None:
     with_outliers = RunConfig(outliers=OutlierConfig(channels=2, scale=16.0, seed=11))
-    hurt = {rung.format: rung for rung in bench_ladder(with_outliers)}
+    hurt = {rung.format: rung for rung in ladder(with_outliers)}
     assert hurt["nvfp4"].std > 4 * rungs["nvfp4"].std
     assert hurt["fp8-row"].std < 1.2 * rungs["fp8-row"].std

@@ -41,7 +41,7 @@ class Rung:
     """Mean, under the format's sampler."""
 
 
-def bench_ladder(config: RunConfig, prompts: int = PROMPTS, on_rung: Callable[[], None] = lambda: None) -> list[Rung]:
+def ladder(config: RunConfig, prompts: int = PROMPTS, on_rung: Callable[[], None] = lambda: None) -> list[Rung]:
     """Every format that fits the configured model, BF16 first; `on_rung` is called after each."""
     torch.set_num_threads(1)
     model, task = build(config)

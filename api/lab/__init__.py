@@ -1,0 +1,1 @@
+"""Control experiments: formats x corrections x seeds over one base run, side by side, with a report."""
