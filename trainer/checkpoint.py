@@ -122,7 +122,7 @@ def check_same_run(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
     if differing:
         told = "; ".join(f"{name} was {getattr(written, name)}" for name in differing)
         raise CheckpointError(f"checkpoint: written with another configuration ({told}); resume with the same one")
-    _check_same_model(trainer.model.state_dict(), state["model"])
+    _check_same_model(trainer.learner.model.state_dict(), state["model"])
 
 
 def restore(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
@@ -133,8 +133,8 @@ def restore(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
     """
     check_same_run(trainer, state)
     trainer.step_index = state["step"]
-    trainer.model.load_state_dict(state["model"])
-    trainer.optimizer.load_state_dict(state["optimizer"])
+    trainer.learner.model.load_state_dict(state["model"])
+    trainer.learner.optimizer.load_state_dict(state["optimizer"])
     trainer.published.restore(state["published"])
     trainer.twin.calibration = restored_calibration(state["calibration"])
     trainer.supply.restore(state["supply"])
@@ -166,8 +166,8 @@ def _state(trainer: GRPOTrainer) -> dict[str, Any]:
         "overrides": dict(trainer.emitter.overrides),
         "generation": trainer.emitter.generation,
         "restored": trainer.restored,
-        "model": trainer.model.state_dict(),
-        "optimizer": trainer.optimizer.state_dict(),
+        "model": trainer.learner.model.state_dict(),
+        "optimizer": trainer.learner.optimizer.state_dict(),
         "published": trainer.published.state(),
         "calibration": dataclasses.asdict(trainer.twin.calibration),
         "supply": trainer.supply.state(),

@@ -39,9 +39,24 @@ class Experience:
             )
         return group_advantages(rewards, config.group_size, controls.advantage)[:, None]
 
-    def zero_variance_fraction(self, group_size: int) -> float:
-        """Share of the sampled groups in which every reward is the same."""
-        return float(uninformative_groups(self.sampled.rewards, group_size).float().mean())
+    def scalars(self, group_size: int) -> dict[str, float]:
+        """What the policy earns and how sound it looks, by the names of `StepSummary.scalars`."""
+        sampled = self.sampled
+        return {
+            "reward_mean": float(sampled.rewards.mean()),
+            "reward_std": float(sampled.rewards.std()),
+            "garbage_fraction": float(sampled.garbage.mean()),
+            "repetition_fraction": float(sampled.repetition.mean()),
+            "invalid_text_fraction": float(sampled.invalid_text.mean()),
+            "entropy_burst_fraction": 0.0 if sampled.entropy_bursts is None else float(sampled.entropy_bursts.mean()),
+            "length_mean": float(sampled.lengths.mean()),
+            "zero_variance_fraction": float(uninformative_groups(sampled.rewards, group_size).float().mean()),
+        }
+
+    def staleness(self, step: int) -> float:
+        """Mean age of the tokens that `step` trains on, in versions of the weights."""
+        live = self.graded.mask > 0
+        return step - float(self.rollout.versions[live].double().mean())
 
 
 class Collector:

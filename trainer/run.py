@@ -95,7 +95,9 @@ def execute(
             checkpoints.clear()
             (out / RESULT).unlink(missing_ok=True)
         (out / "config.json").write_text(config.model_dump_json(indent=2))
-        (out / CONTRACT).write_text(json.dumps(contract_of(trainer.model, trainer.sampler.contract()), indent=2))
+        (out / CONTRACT).write_text(
+            json.dumps(contract_of(trainer.learner.model, trainer.sampler.contract()), indent=2)
+        )
         with _step_log(out / STEPS, state) as log:
             _train(trainer, checkpoints, log, on_step)
         result = _result(trainer, emitter)
@@ -172,7 +174,7 @@ def evaluate(trainer: GRPOTrainer, number_format: str, kv_format: str) -> float 
     trainer.supply.stop()
     trainer.sampler.sync(
         Update(
-            weights=trainer.model.state_dict(),
+            weights=trainer.learner.model.state_dict(),
             version=trainer.step_index,
             number_format=number_format,
             kv_format=kv_format,

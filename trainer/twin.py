@@ -11,6 +11,7 @@ from trimtab.hooks.calibration_torch import calibration_sums
 from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.trainer.batch import Batch
 from trimtab.trainer.objective import Loss
+from trimtab.trainer.rollouts.published import Published
 from trimtab.trainer.rollouts.sampler import Weights
 from trimtab.trainer.scoring import Scorer
 
@@ -41,6 +42,13 @@ class Twin:
         """[B, T] of the responses under `weights`."""
         self._model.load_state_dict(weights)
         return self._scorer.logprobs(self._model, batch.tokens, batch.padding, batch.responses)
+
+    def logprobs_by_version(self, published: Published, versions: Tensor, batch: Batch) -> Tensor:
+        """[B, T] of the responses, each token under the weights of its own of `versions`, [B, T]."""
+        logprobs = torch.zeros_like(batch.rollout_logprobs)
+        for version in set(versions.flatten().tolist()):
+            logprobs = torch.where(versions == version, self.logprobs(published[version], batch), logprobs)
+        return logprobs
 
     def bounds(self, controls: Controls) -> ClipBounds:
         """The bounds to clip by."""

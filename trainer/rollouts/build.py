@@ -1,13 +1,21 @@
-"""The sampler that a configuration names."""
+"""The sampler that a configuration names, and how it supplies the run."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from torch import nn
 
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.engines import converted
+from trimtab.trainer.experience import Collector
+from trimtab.trainer.rollouts.ahead import Ahead
+from trimtab.trainer.rollouts.process import SamplerProcess
+from trimtab.trainer.rollouts.published import Published
 from trimtab.trainer.rollouts.sampler import Sampler
+from trimtab.trainer.rollouts.supply import Supply, Synchronous
 from trimtab.trainer.rollouts.torch_sampler import TorchSampler
+from trimtab.trainer.tasks.task import Task
 
 
 def build_sampler(config: RunConfig, model: nn.Module, *, end: int, pad: int) -> Sampler:
@@ -22,3 +30,29 @@ def build_sampler(config: RunConfig, model: nn.Module, *, end: int, pad: int) ->
     policy = config.asynchrony.in_flight
     engine = converted(model, config, config.controls_at(0).sampler_format)
     return TorchSampler(engine, end=end, pad=pad, in_flight="keep" if policy == "wait" else policy)
+
+
+def sampler_of(config: RunConfig, model: nn.Module, task: Task) -> Sampler:
+    """The run's sampler, in this process or in one beside it."""
+    factory = partial(build_sampler, config, model, end=task.end, pad=task.pad)
+    return SamplerProcess(factory) if config.asynchrony.mode == "process" else factory()
+
+
+def published_of(config: RunConfig) -> Published:
+    """Where the run publishes its weights."""
+    ahead = config.asynchrony
+    return Published(every=ahead.sync_every, age=config.rollout.lag if ahead.mode == "off" else ahead.max_staleness)
+
+
+def supply_of(config: RunConfig, task: Task, sampler: Sampler) -> Supply:
+    """Where the run's steps get their experience from."""
+    ahead, collector = config.asynchrony, Collector(config.rollout, task, sampler)
+    if ahead.mode == "off":
+        return Synchronous(collector, sampler, lag=config.rollout.lag, seed=config.seed)
+    return Ahead(
+        collector,
+        sampler,
+        max_staleness=ahead.max_staleness,
+        in_flight=ahead.in_flight != "wait",
+        seed=config.seed,
+    )

@@ -121,7 +121,7 @@ def test_a_command_acts_from_the_next_step_on(tiny: RunConfig) -> None:
     assert (during.generation, during.controls.centering) == (0, False)
     assert after.generation == 1
     assert after.controls == tiny.controls.overlaid(overrides)
-    assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(0.5 * tiny.update.lr)
+    assert trainer.learner.optimizer.param_groups[0]["lr"] == pytest.approx(0.5 * tiny.update.lr)
 
 
 def test_the_runs_own_schedule_and_an_override_do_not_fight(tiny: RunConfig) -> None:
@@ -235,7 +235,7 @@ def test_a_pass_makes_as_many_updates_as_it_is_told_of_groups_that_are_whole(
     config = changed(tiny, steps=1, rollout={"prompts": prompts}, update={"minibatches": minibatches, "passes": 2})
     with training(config) as (trainer, _):
         trainer.step()
-        updates = {int(state["step"]) for state in trainer.optimizer.state.values()}
+        updates = {int(state["step"]) for state in trainer.learner.optimizer.state.values()}
         parts = list(trainer._minibatches())
     assert updates == {2 * minibatches}
     for number in range(2):
@@ -247,10 +247,10 @@ def test_a_pass_makes_as_many_updates_as_it_is_told_of_groups_that_are_whole(
 def test_an_update_of_no_finite_gradient_is_left_out_and_reported(tiny: RunConfig) -> None:
     with training(tiny) as (trainer, transport):
         trainer.step()
-        before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
-        spoilt = trainer.model.get_parameter("blocks.0.up.weight").register_hook(lambda grad: grad * math.nan)
+        before = {name: value.clone() for name, value in trainer.learner.model.state_dict().items()}
+        spoilt = trainer.learner.model.get_parameter("blocks.0.up.weight").register_hook(lambda grad: grad * math.nan)
         bad = trainer.step()
-        assert all(torch.equal(value, before[name]) for name, value in trainer.model.state_dict().items())
+        assert all(torch.equal(value, before[name]) for name, value in trainer.learner.model.state_dict().items())
         spoilt.remove()
         good = trainer.step()
     assert math.isnan(bad.grad_norm)
