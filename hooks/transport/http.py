@@ -74,6 +74,13 @@ class HttpTransport(Background):
         if self._disk.acquire(timeout=timeout - share):
             try:
                 self._spool_queue()
+                if self._spool is not None and self._spool.peek() is not None:
+                    folder = self._spool.directory
+                    _log.warning(
+                        "trimtab: summaries that %s did not take are in %s; once it is there, `trimtab sync %s --url %s` "
+                        "delivers them",
+                        *(self._agent.url, folder, folder, self._agent.url),
+                    )
                 for spool in (self._spool, self._rejects):
                     if spool:
                         spool.close()
@@ -127,7 +134,8 @@ class HttpTransport(Background):
             self._failures += 1
             self._disk_refuses = False
             if self._failures == 1:
-                _log.warning("trimtab: no answer from %s; summaries wait until it is back", self._agent.url)
+                where = f"in {self._spool.directory}" if self._spool else "in memory, since there is no spool,"
+                _log.warning("trimtab: no answer from %s; summaries wait %s until it is back", self._agent.url, where)
             self._not_before = time.monotonic() + self._backoff.wait(self._failures, answer.asked)
             return
         self._failures = 0

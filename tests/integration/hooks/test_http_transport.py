@@ -66,14 +66,17 @@ def test_killed_agent_gets_everything_once_and_in_order_when_it_is_back(
     assert transport.dropped == 0
 
 
-def test_what_is_left_at_the_end_is_spooled_and_delivered_by_the_next_process(
-    agent: Any, eventually: Eventually, tmp_path: Path
+def test_what_is_left_at_the_end_is_spooled_told_and_delivered_by_the_next_process(
+    agent: Any, eventually: Eventually, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent.stop()
     first = HttpTransport(agent.url, spool=tmp_path, backoff=FAST)
     for step in range(3):
         first.send(report(step))
     first.close(2)
+    start, end = (record.getMessage() for record in caplog.records)
+    assert start == f"trimtab: no answer from {agent.url}; summaries wait in {tmp_path} until it is back"
+    assert f"are in {tmp_path}; once it is there, `trimtab sync {tmp_path} --url {agent.url}` delivers them" in end
     assert [record.step for record in read_spool(tmp_path)] == [0, 1, 2]
     agent.start()
     second = HttpTransport(agent.url, spool=tmp_path, backoff=FAST)
