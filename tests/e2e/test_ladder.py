@@ -8,7 +8,12 @@ from trimtab.trainer.config import RunConfig
 from trimtab.trainer.ladder import Rung, ladder
 from trimtab.trainer.sections import OutlierConfig
 
-FP8 = ("fp8-tensor", "fp8-row", "fp8-block", "fp8-block-32", "mxfp8", "mxfp8-rceil")
+FP8 = (
+    *("fp8-tensor", "fp8-tensor-hybrid", "fp8-tensor-acc14", "fp8-row", "fp8-row-acc14"),
+    *("fp8-block", "fp8-block-32", "mxfp8", "mxfp8-rceil"),
+)
+MIXED = {"fp8-tensor": "fp8-tensor-mixed", "fp8-row": "fp8-row-mixed"}
+E5M2 = {"fp8-tensor-mixed": "fp8-tensor-e5m2", "fp8-row-mixed": "fp8-row-e5m2"}
 NVFP4 = ("nvfp4", "nvfp4-46", "nvfp4-46-mae", "nvfp4-pretrain")
 
 
@@ -19,10 +24,17 @@ def rungs() -> dict[str, Rung]:
 
 @pytest.mark.slow
 def test_fp8_is_far_closer_to_bf16_than_nvfp4(rungs: dict[str, Rung]) -> None:
-    assert set(rungs) == {"bf16", "bf16 + fp8 kv", *FP8, *NVFP4}
+    assert set(rungs) == {"bf16", "bf16 + fp8 kv", *FP8, *MIXED.values(), *E5M2.values(), *NVFP4}
     for name in FP8:
         assert rungs["bf16"].std < rungs["bf16 + fp8 kv"].std < rungs[name].std
         assert all(rungs[name].std < rungs[other].std / 3.5 for other in NVFP4)
+
+
+@pytest.mark.slow
+def test_each_operand_in_e5m2_adds_to_the_mismatch(rungs: dict[str, Rung]) -> None:
+    for fewer, more in (*MIXED.items(), *E5M2.items()):
+        assert rungs[more].std > 1.2 * rungs[fewer].std
+        assert rungs[more].std < rungs["nvfp4"].std
 
 
 @pytest.mark.slow

@@ -32,8 +32,8 @@ class Quantized:
     """
 
     codes: Tensor
-    """Values on the element grid, in the shape of the input: float8_e4m3fn, bfloat16, or float32 restricted to the E2M1
-    grid (torch has no arithmetic on four-bit floats)."""
+    """Values on the element grid, in the shape of the input: float8_e4m3fn, float8_e5m2, bfloat16, or float32
+    restricted to the E2M1 grid (torch has no arithmetic on four-bit floats)."""
     scale: Tensor | None = None
     """What codes are multiplied by, one for each block: [...] broadcastable after blocking (see each format); None
     without blocks."""
@@ -73,6 +73,11 @@ class NumberFormat(ABC):
     def tie_rule(self) -> str:
         """How a block with two candidate scales chooses, ties included; "none" if there is one candidate."""
         return "none"
+
+    @property
+    def short_accumulator(self) -> bool:
+        """True if matmuls add up products of codes in less than float32: see `accumulate`."""
+        return False
 
     def block(self, role: Role) -> tuple[int, int]:  # noqa: ARG002 - what it depends on is up to the format
         """Rows and columns of the blocks that the last two dimensions must divide into; (1, 1) if any shape will do."""

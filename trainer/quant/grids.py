@@ -3,7 +3,7 @@
 Grids (OCP Microscaling Formats v1.0, section 5.3; OCP 8-bit Floating Point v1.0):
 
 - E4M3 (`float8_e4m3fn`): 3 mantissa bits, largest 448, smallest normal 2^-6, smallest subnormal 2^-9; NaN, no infinity.
-- E5M2 (`float8_e5m2`): 2 mantissa bits, largest 57344, smallest normal 2^-14, smallest subnormal 2^-16; NaN and infinity.
+- E5M2 (`float8_e5m2`): 2 mantissa bits, largest 57344, smallest normal 2^-14, smallest subnormal 2^-16; both.
 - E2M1: 0, .5, 1, 1.5, 2, 3, 4, 6 and their negatives; neither infinity nor NaN.
 - E8M0: powers of two from 2^-127 to 2^127, and NaN.
 
@@ -47,6 +47,11 @@ def to_e4m3(x: Tensor) -> Tensor:
     The clamp is explicit because the cast saturates in some versions of torch and gives NaN in others.
     """
     return x.clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
+
+
+def to_fp8(x: Tensor, elements: Fp8Elements) -> Tensor:
+    """`x` rounded to the FP8 type with these elements."""
+    return to_e4m3(x) if elements == "e4m3" else to_e5m2(x)
 
 
 def to_e5m2(x: Tensor) -> Tensor:

@@ -16,6 +16,7 @@
 #define SIGNIFICAND_BITS 23
 #define FRACTION_BITS 0x7fffffu
 #define E4M3_MAX 448.0f
+#define E5M2_MAX 57344.0f
 #define E2M1_MAX 6.0f
 #define MX_BLOCK 32
 #define NV_BLOCK 16
@@ -64,6 +65,8 @@ static inline float e2m1_magnitude(float a) { return round_magnitude(saturated(E
 static inline float e2m1(float x) { return copysignf(e2m1_magnitude(fabsf(x)), x); }
 static inline float e4m3(float x) { return copysignf(round_magnitude(saturated(E4M3_MAX, fabsf(x)), 3u, -6), x); }
 
+static inline float e5m2(float x) { return copysignf(round_magnitude(saturated(E5M2_MAX, fabsf(x)), 2u, -14), x); }
+
 /* max |x|, NaN where anything is NaN or infinite: as integers, magnitudes are ordered and those are the largest. */
 static inline uint32_t absmax_bits(const float *x, long count) {
     uint32_t largest = 0;
@@ -102,6 +105,18 @@ void trimtab_fp8_groups(
         for (long c = 0; c < columns; c += size) {
             long count = smaller(size, columns - c);
             fp8_values(x + c, out + c, count, fp8_scale(amax ? bits_of(*amax) : absmax_bits(x + c, count)));
+        }
+    }
+}
+
+void trimtab_e5m2_groups(
+    const float *restrict x, float *restrict out, long rows, long columns, long size, const float *amax) {
+    for (long r = 0; r < rows; r++, x += columns, out += columns) {
+        for (long c = 0; c < columns; c += size) {
+            long count = smaller(size, columns - c);
+            uint32_t largest = amax ? bits_of(*amax) : absmax_bits(x + c, count);
+            float scale = at_least(FLT_MIN, finite_or_nan(largest) / E5M2_MAX);
+            for (long i = 0; i < count; i++) out[c + i] = e5m2(x[c + i] / scale) * scale;
         }
     }
 }
@@ -308,6 +323,62 @@ void trimtab_nvfp4_tiles(const float *restrict x, float *restrict out, long rows
                 run.block_amax[b] = finite_or_nan(largest);
             }
             for (long i = 0; i < NV_BLOCK; i++) nv_plain(x + first + i * columns, out + first + i * columns, &run);
+        }
+    }
+}
+
+#define LANES 32 /* columns that are added up side by side; with fewer, compilers leave the loops scalar */
+#define TOGETHER 32
+#define PROMOTED_EVERY 128
+#define FRACTION 13 /* of the 14 bits */
+
+static inline uint32_t exponent_of(float x) { return bits_of(x) & INFINITY_BITS; }
+
+/* acc <- acc + a b over up to TOGETHER products. Products and acc are cut off, towards zero, below 14 bits of the
+ * largest of them by exponent, and so is their sum. Exponents stay where they are in a float; zeros have none and never
+ * win, since no product of FP8 codes is below 2^-32 (NO_EXPONENT stands for 2^-63). */
+#define NO_EXPONENT (64u << SIGNIFICAND_BITS)
+static inline void add_14_bits(
+    const float *restrict a, const float *restrict b, float *restrict acc, long count, long stride) {
+    uint32_t top[LANES];
+    int32_t sum[LANES];
+    float down[LANES];
+    for (long n = 0; n < LANES; n++) {
+        uint32_t exponent = exponent_of(acc[n]);
+        top[n] = exponent > NO_EXPONENT ? exponent : NO_EXPONENT;
+    }
+    for (long k = 0; k < count; k++) {
+        if (a[k] == 0.0f) continue;
+        uint32_t less = (127u << SIGNIFICAND_BITS) - exponent_of(a[k]);
+        for (long n = 0; n < LANES; n++) {
+            uint32_t exponent = exponent_of(b[k * stride + n]) - less;
+            exponent = b[k * stride + n] == 0.0f ? 0u : exponent;
+            top[n] = exponent > top[n] ? exponent : top[n];
+        }
+    }
+    for (long n = 0; n < LANES; n++) {
+        down[n] = from_bits(((254u + FRACTION) << SIGNIFICAND_BITS) - top[n]);
+        sum[n] = (int32_t)(acc[n] * down[n]);
+    }
+    for (long k = 0; k < count; k++)
+        for (long n = 0; n < LANES; n++) sum[n] += (int32_t)(a[k] * b[k * stride + n] * down[n]);
+    for (long n = 0; n < LANES; n++) {
+        float cut = from_bits(bits_of((float)sum[n]) & ~((1u << (SIGNIFICAND_BITS - FRACTION)) - 1u));
+        acc[n] = cut * from_bits(top[n] - (FRACTION << SIGNIFICAND_BITS));
+    }
+}
+
+void trimtab_multiply_14_bits(
+    const float *restrict a, const float *restrict b, float *restrict out, long rows, long depth, long columns) {
+    for (long r = 0; r < rows; r++, a += depth, out += columns) {
+        for (long c = 0; c < columns; c += LANES) {
+            float total[LANES] = {0}, acc[LANES] = {0};
+            for (long k = 0; k < depth; k += TOGETHER) {
+                add_14_bits(a + k, b + k * columns + c, acc, smaller(TOGETHER, depth - k), columns);
+                if ((k + TOGETHER) % PROMOTED_EVERY && k + TOGETHER < depth) continue;
+                for (long n = 0; n < LANES; n++) total[n] += acc[n], acc[n] = 0.0f;
+            }
+            memcpy(out + c, total, sizeof total);
         }
     }
 }

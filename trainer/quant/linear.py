@@ -21,7 +21,7 @@ from trimtab.trainer.quant.matmul import QuantisedMatmul, product
 from trimtab.trainer.quant.native import Execution
 
 _Quantised = tuple[Tensor | Quantized, Tensor | None]
-"""Q(W / scale), float32, or its codes where they are multiplied natively, and the largest magnitude that came from the
+"""Q(W / scale), float32, or its codes where those are multiplied, and the largest magnitude that came from the
 layers that share the scale of the weight."""
 
 
@@ -166,7 +166,8 @@ class QuantLayer(nn.Module, ABC):
         return y.to(out_dtype)
 
     def _quantised_weight(self, weight: Tensor, scale: Tensor | None, slot: int) -> _Quantised:
-        codes = native.runs(self._execution, self.format, weight.device, weight.shape)
+        multiplied_natively = native.runs(self._execution, self.format, weight.device, weight.shape)
+        codes = multiplied_natively or self.format.short_accumulator
         if not self._frozen:
             return self._quantise_weight(weight, scale, codes=codes)
         weights = (weight, *(layer.weight for layer in self.sharing.values()))

@@ -9,11 +9,12 @@ Transformer Engine (`backward_override`, without one: quantized):
 
 A quantised matmul has its blocks along the dimension that it contracts: the output channels in dx, the tokens in dW.
 That dimension is padded with zeros to whole blocks, which changes no other code or scale and adds nothing to the
-product, so that any number of tokens and of output channels will do. Elements are those of the forward pass, so FP8
-gradients are E4M3 too (as in DeepSeek-V3, in MXFP8 and in torchao's rowwise recipe) and not E5M2. Formats that say so
-round gradients stochastically and rotate both operands of dW.
+product, so that any number of tokens and of output channels will do. FP8 gradients are E4M3 (as in DeepSeek-V3, in
+MXFP8 and in torchao's rowwise recipe) unless the format has them in E5M2. Formats that say so round gradients
+stochastically and rotate both operands of dW.
 
-The matmuls are float32, but for the forward pass where `native` has a kernel.
+The matmuls are float32, but for the forward pass where `native` has a kernel, and for every matmul of quantised
+operands in a format that accumulates otherwise (`accumulate`).
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ from torch.autograd import Function
 from typing_extensions import override
 
 from trimtab.hooks.controls import Backward
-from trimtab.trainer.quant import native
+from trimtab.trainer.quant import accumulate, native
 from trimtab.trainer.quant.format import NumberFormat, Quantized
 from trimtab.trainer.quant.hadamard import rotate
 
 
 def product(x: Tensor, weight_q: Tensor | Quantized, bias: Tensor | None, fmt: NumberFormat) -> Tensor:
-    """Q(x) Q(W)^T + b, float32 [..., N], without gradient; natively where the weight comes in codes."""
+    """Q(x) Q(W)^T + b, float32 [..., N], without gradient; of codes where the weight comes in codes."""
     if isinstance(weight_q, Quantized):
-        y = native.multiply(fmt.quantize(x, "activation"), weight_q)
+        multiply = accumulate.multiply if fmt.short_accumulator else native.multiply
+        y = multiply(fmt.quantize(x, "activation"), weight_q)
         return y if bias is None else y + bias
     return F.linear(fmt.fake(x, "activation"), weight_q, bias)
 
@@ -98,10 +100,10 @@ def _quantised_grad_x(
 ) -> Tensor:
     """[..., N] by [N, K] to [..., K], contracted over N."""
     transposed = (weight if scale is None else weight / scale).t()
-    return F.linear(
-        fmt.fake(_padded(grad, fmt.block("gradient")[1]), "gradient"),
-        fmt.fake(_padded(transposed, fmt.block("weight")[1]), "weight", amax),
-    )
+    grad, transposed = _padded(grad, fmt.block("gradient")[1]), _padded(transposed, fmt.block("weight")[1])
+    if fmt.short_accumulator:
+        return accumulate.multiply(fmt.quantize(grad, "gradient"), fmt.quantize(transposed, "weight", amax))
+    return F.linear(fmt.fake(grad, "gradient"), fmt.fake(transposed, "weight", amax))
 
 
 def _quantised_grad_weight(rows: Tensor, x: Tensor, scale: Tensor | None, fmt: NumberFormat) -> Tensor:
@@ -110,6 +112,8 @@ def _quantised_grad_weight(rows: Tensor, x: Tensor, scale: Tensor | None, fmt: N
     x_t = _padded((x if scale is None else x * scale).t(), fmt.block("activation")[1])
     if fmt.rotates:
         rows_t, x_t = rotate(rows_t), rotate(x_t)
+    if fmt.short_accumulator:
+        return accumulate.multiply(fmt.quantize(rows_t, "gradient"), fmt.quantize(x_t, "activation"))
     return F.linear(fmt.fake(rows_t, "gradient"), fmt.fake(x_t, "activation"))
 
 

@@ -24,7 +24,7 @@ MULTIPLE = 16
 
 def refusal(fmt: NumberFormat, device: torch.device, shape: torch.Size) -> str | None:
     """Why a weight of `shape` [N, K] cannot be multiplied natively in `fmt` on `device`; None if it can."""
-    if not isinstance(fmt, Fp8Tensor | Fp8Row):
+    if not _multiplies_e4m3(fmt):
         return f"format {fmt.name} has no native kernel here; fp8-tensor and fp8-row have"
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < FIRST_CAPABILITY:
         return f"{device} has compute capability below 8.9, and so no FP8"
@@ -47,6 +47,13 @@ def runs(execution: Execution, fmt: NumberFormat, device: torch.device, shape: t
     if reason is not None and execution == "native":
         raise ValueError(f"execution: 'native' is refused: {reason}; choose auto or emulated")
     return reason is None
+
+
+def _multiplies_e4m3(fmt: NumberFormat) -> bool:
+    """Whether the forward pass is in E4M3 with one scale or one a row, and adds up in float32."""
+    if not isinstance(fmt, Fp8Tensor | Fp8Row) or fmt.short_accumulator:
+        return False
+    return fmt.weights == fmt.activations == "e4m3"
 
 
 def multiply(x: Quantized, weight: Quantized) -> Tensor:

@@ -254,7 +254,10 @@ def test_errors_name_the_field_the_value_and_the_choice(model):
 
 def test_the_formats_by_name():
     assert list(FORMATS) == [
-        *("fp32", "bf16", "fp8-tensor", "fp8-row", "fp8-block", "fp8-block-32", "mxfp8", "mxfp8-rceil"),
+        *("fp32", "bf16"),
+        *("fp8-tensor", "fp8-tensor-hybrid", "fp8-tensor-mixed", "fp8-tensor-e5m2", "fp8-tensor-acc14"),
+        *("fp8-row", "fp8-row-mixed", "fp8-row-e5m2", "fp8-row-acc14"),
+        *("fp8-block", "fp8-block-32", "mxfp8", "mxfp8-rceil"),
         *("nvfp4", "nvfp4-46", "nvfp4-46-mae", "nvfp4-pretrain"),
     ]
     assert all(name == fmt.name for name, fmt in FORMATS.items())

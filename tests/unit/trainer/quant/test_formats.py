@@ -13,6 +13,15 @@ from trimtab.trainer.quant import FORMATS, Role
 
 f32 = np.float32
 ROLES: tuple[Role, ...] = ("weight", "activation")
+VARIANTS = ("mixed", "e5m2", "acc14")
+FP8_TENSOR = ("fp8-tensor", "fp8-tensor-hybrid", *(f"fp8-tensor-{variant}" for variant in VARIANTS))
+FP8_ROW = ("fp8-row", *(f"fp8-row-{variant}" for variant in VARIANTS))
+WIDE: dict[str, tuple[Role, ...]] = {
+    "fp8-tensor-hybrid": ("gradient",),
+    **dict.fromkeys(("fp8-tensor-mixed", "fp8-row-mixed"), ("activation", "gradient")),
+    **dict.fromkeys(("fp8-tensor-e5m2", "fp8-row-e5m2"), ("weight", "activation", "gradient")),
+}
+"""What is E5M2."""
 SCALED = [name for name in FORMATS if name not in ("fp32", "bf16")]
 
 
@@ -26,6 +35,7 @@ def small_float(code: int, exponent_bits: int, mantissa_bits: int) -> float:
 
 
 E4M3 = np.array([small_float(code, 4, 3) for code in range(127)])  # code 127 is NaN
+E5M2 = np.array([small_float(code, 5, 2) for code in range(124)])  # code 124 is infinity
 E2M1 = np.array([small_float(code, 2, 1) for code in range(8)])
 
 
@@ -39,9 +49,9 @@ def nearest(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
 
 
 # The formats, group by group, in float32 scalars.
-def reference_fp8_group(group: np.ndarray) -> tuple[np.ndarray, np.float32]:
-    scale = max(f32(np.abs(group).max()) / f32(448), f32(2.0**-126))
-    return nearest(group / scale, E4M3) * scale, scale
+def reference_fp8_group(group: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.float32]:
+    scale = max(f32(np.abs(group).max()) / f32(grid[-1]), f32(2.0**-126))
+    return nearest(group / scale, grid) * scale, scale
 
 
 def reference_mxfp8_group(group: np.ndarray, *, round_up: bool) -> tuple[np.ndarray, np.float32]:
@@ -83,8 +93,8 @@ def reference(name: str, x: np.ndarray, role: Role) -> tuple[np.ndarray, np.ndar
     """Dequantised values and the list of scales, for a two-dimensional `x`, block by block in row-major order."""
     rows, columns = x.shape
     height, width = {
-        "fp8-tensor": (rows, columns),
-        "fp8-row": (1, columns),
+        **dict.fromkeys(FP8_TENSOR, (rows, columns)),
+        **dict.fromkeys(FP8_ROW, (1, columns)),
         "fp8-block": (128 if role == "weight" else 1, 128),
         "fp8-block-32": (32 if role == "weight" else 1, 32),
         "mxfp8": (1, 32),
@@ -101,7 +111,7 @@ def reference(name: str, x: np.ndarray, role: Role) -> tuple[np.ndarray, np.ndar
             where = np.s_[top : top + height, left : left + width]
             with np.errstate(all="ignore"):
                 if name.startswith("fp8"):
-                    out[where], scale = reference_fp8_group(x[where])
+                    out[where], scale = reference_fp8_group(x[where], E5M2 if role in WIDE.get(name, ()) else E4M3)
                 elif name.startswith("mxfp8"):
                     out[where], scale = reference_mxfp8_group(x[where], round_up=name == "mxfp8-rceil")
                 else:
@@ -192,6 +202,15 @@ def test_bits_equal_the_reference(name, role, make, seed):
     check_against_reference(name, make(torch.randn(64, 128, generator=generator), generator), role)
 
 
+@pytest.mark.parametrize("make", INPUTS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("name", [*FP8_TENSOR, *FP8_ROW])
+@settings(max_examples=2, deadline=None)
+@given(seed=st.integers(0, 2**31 - 1))
+def test_gradients_in_fp8_equal_the_reference(name, make, seed):
+    generator = torch.Generator().manual_seed(seed)
+    check_against_reference(name, make(torch.randn(64, 128, generator=generator), generator), "gradient")
+
+
 RAGGED = [(1, 1), (5, 7), (31, 33), (64, 40), (130, 72), (129, 257), (96, 576)]
 
 
@@ -227,6 +246,18 @@ def test_e4m3_rounds_every_midpoint_to_even_and_saturates():
     even = np.where(np.arange(126) % 2 == 0, E4M3[:-1], E4M3[1:])
     expected = np.concatenate([E4M3, -E4M3, even, -even, [448.0]])
     assert torch.equal(bits(quantised.codes.to(torch.float32)), bits(torch.tensor(expected, dtype=torch.float32)[None]))
+
+
+def test_e5m2_rounds_every_midpoint_to_even_and_saturates():
+    midpoints = (E5M2[:-1] + E5M2[1:]) / 2
+    row = np.concatenate([E5M2, -E5M2, midpoints, -midpoints, np.nextafter(f32(57344), f32(0), dtype=f32)[None]])
+    x = torch.tensor(row, dtype=torch.float32)[None]  # amax is 57344, so that the scale is 1
+    quantised = FORMATS["fp8-row-e5m2"].quantize(x, "activation")
+    assert quantised.codes.dtype == torch.float8_e5m2
+    even = np.where(np.arange(123) % 2 == 0, E5M2[:-1], E5M2[1:])
+    expected = torch.tensor(np.concatenate([E5M2, -E5M2, even, -even, [57344.0]]), dtype=torch.float32)[None]
+    assert torch.equal(bits(quantised.codes.to(torch.float32)), bits(expected))
+    assert torch.equal(bits(FORMATS["fp8-row-e5m2"].fake(x, "activation")), bits(expected))
 
 
 def test_e2m1_rounds_every_midpoint_to_even_and_saturates():

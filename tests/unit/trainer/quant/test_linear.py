@@ -38,7 +38,9 @@ def test_forward_multiplies_the_dequantised_operands(name, bias, scaled):
     x_q, weight_q = operands(layer, x)
     expected = x_q @ weight_q.t() + (0 if layer.bias is None else layer.bias.detach().double())
     trained = layer(x)
-    torch.testing.assert_close(trained.double(), expected, rtol=1e-5, atol=1e-5)
+    # Where 14 bits accumulate the sums themselves are checked in test_accumulate.
+    error = {"rtol": 1e-3, "atol": 1e-2} if layer.format.short_accumulator else {"rtol": 1e-5, "atol": 1e-5}
+    torch.testing.assert_close(trained.double(), expected, **error)
     with torch.no_grad():
         assert torch.equal(layer(x), trained)
     layer.freeze()

@@ -11,6 +11,8 @@ from trimtab.trainer.quant.grids import to_e2m1_stochastic
 from trimtab.trainer.quant.hadamard import SIGNS, hadamard_matrix, rotate
 
 DETERMINISTIC = [name for name in FORMATS if name != "nvfp4-pretrain"]
+CUT_OFF = 3e-4
+"""Share of a product's norm that is lost where 14 bits accumulate."""
 
 
 def quantise_rows(name: str, x: Tensor, role: str) -> Tensor:
@@ -51,8 +53,12 @@ def test_quantized_gradients_are_the_explicit_products(name, bias, scaled):
     grad_t, x_t = grad.t(), (x.detach() * scale).t()
     grad_weight = contracted(quantise_rows(name, grad_t, "gradient"), quantise_rows(name, x_t, "activation")) / scale
     close = {"rtol": 1e-5, "atol": 1e-4}
-    torch.testing.assert_close(x.grad.double(), grad_x, **close)
-    torch.testing.assert_close(layer.weight.grad.double(), grad_weight, **close)
+    if layer.format.short_accumulator:
+        for found, exact in ((x.grad / scale, grad_x / scale), (layer.weight.grad * scale, grad_weight * scale)):
+            assert 0.0 < (found.double() - exact).norm() / exact.norm() < CUT_OFF
+    else:
+        torch.testing.assert_close(x.grad.double(), grad_x, **close)
+        torch.testing.assert_close(layer.weight.grad.double(), grad_weight, **close)
     if bias:
         torch.testing.assert_close(layer.bias.grad.double(), grad.double().sum(0), **close)
 

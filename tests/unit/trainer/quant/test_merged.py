@@ -72,11 +72,15 @@ def check_together(mlp: Mlp, seed: int = 0) -> None:
     for layer, weight in zip((mlp.gate_proj, mlp.up_proj), together(mlp), strict=True):
         scaled = x if layer.input_scale is None else x * layer.input_scale
         expected = F.linear(layer.format.fake(scaled, "activation"), weight, layer.bias)
-        assert torch.equal(layer(x), expected)
+        if layer.format.short_accumulator:
+            torch.testing.assert_close(layer(x), expected, rtol=1e-3, atol=1e-2)
+        else:
+            assert torch.equal(layer(x), expected)
 
 
 def test_formats_with_a_scale_for_the_whole_weight_say_so():
-    assert WIDE == ["fp8-tensor", "nvfp4", "nvfp4-46", "nvfp4-46-mae", "nvfp4-pretrain"]
+    tensor = [name for name in FORMATS if name.startswith("fp8-tensor")]
+    assert [*tensor, "nvfp4", "nvfp4-46", "nvfp4-46-mae", "nvfp4-pretrain"] == WIDE
     for name, fmt in FORMATS.items():
         weight = torch.randn(256, 128, generator=torch.Generator().manual_seed(1))
         larger = weight.clone()
