@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from trimtab.hooks.calibration import restored_calibration
+from trimtab.trainer.config import RunConfig
 from trimtab.trainer.grpo import GRPOTrainer
 
 VERSION = 4
@@ -114,15 +115,26 @@ def check_same_run(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
             f"checkpoint: of job {state['job']!r}, but this is {trainer.emitter.job!r}; give it its own --out"
         )
     written = type(trainer.config).model_validate_json(state["config"])
-    differing = [
-        name
-        for name in type(trainer.config).model_fields
-        if name not in FREE_TO_CHANGE and getattr(written, name) != getattr(trainer.config, name)
-    ]
+    differing = _differences(
+        *(config.model_dump(exclude=set(FREE_TO_CHANGE)) for config in (written, trainer.config)),
+    )
     if differing:
-        told = "; ".join(f"{name} was {getattr(written, name)}" for name in differing)
+        told = "; ".join(differing)
         raise CheckpointError(f"checkpoint: written with another configuration ({told}); resume with the same one")
     _check_same_model(trainer.learner.model.state_dict(), state["model"])
+
+
+def check_steps(config: RunConfig, state: dict[str, Any]) -> None:
+    """Refuse to go on to a step that the checkpoint is beyond.
+
+    Raises:
+        CheckpointError: fewer steps are asked for than are done.
+    """
+    if config.steps < state["step"]:
+        raise CheckpointError(
+            f"steps: {config.steps} is fewer than the {state['step']} that the newest checkpoint has done already; "
+            f"give at least {state['step']}"
+        )
 
 
 def restore(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
@@ -173,6 +185,18 @@ def _state(trainer: GRPOTrainer) -> dict[str, Any]:
         "supply": trainer.supply.state(),
         "rounding_rng": torch.get_rng_state(),
     }
+
+
+def _differences(written: dict[str, Any], mine: dict[str, Any], section: str = "") -> list[str]:
+    """One line for each value that is not the same in both."""
+    found = []
+    for name in dict.fromkeys((*written, *mine)):
+        then, now = written.get(name), mine.get(name)
+        if isinstance(then, dict) and isinstance(now, dict):
+            found += _differences(then, now, f"{section}{name}.")
+        elif then != now:
+            found.append(f"{section}{name}: {then!r} in the checkpoint, {now!r} now")
+    return found
 
 
 def _check_same_model(mine: dict[str, Tensor], written: dict[str, Tensor]) -> None:

@@ -21,7 +21,7 @@ import trimtab
 from trimtab.hooks.emitter import Emitter
 from trimtab.hooks.wire import encode
 from trimtab.trainer.build import build
-from trimtab.trainer.checkpoint import CheckpointError, Checkpoints, restore, resume_run
+from trimtab.trainer.checkpoint import CheckpointError, Checkpoints, check_steps, restore, resume_run
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.engines import TWIN_FORMAT, capabilities, contract_of
 from trimtab.trainer.grpo import GRPOTrainer
@@ -72,12 +72,15 @@ def execute(
 
     Raises:
         ConfigError: the configuration does not fit the model.
-        CheckpointError: `resume`, and there is no checkpoint that this configuration can go on from.
+        CheckpointError: `resume`, and there is no checkpoint that this configuration can go on from, or more steps are
+            done already than it asks for.
     """
     torch.set_num_threads(1)  # runs are compared and repeated: one thread makes them bit-reproducible
     torch.manual_seed(config.seed)  # what rounds at random draws from torch's own generator
     checkpoints = Checkpoints(out / CHECKPOINTS, config.checkpoint.keep)
     state = checkpoints.newest() if resume else None
+    if state is not None:
+        check_steps(config, state)
     out.mkdir(parents=True, exist_ok=True)
     attempt = int(time.time()) if attempt is None else attempt
     if state is not None:
@@ -126,7 +129,7 @@ def _step_log(path: Path, state: dict[str, Any] | None) -> TextIO:
 def _train(
     trainer: GRPOTrainer, checkpoints: Checkpoints, log: TextIO, on_step: Callable[[StepRecord], None] | None
 ) -> None:
-    every = trainer.config.checkpoint.every
+    every, steps_unsaved = trainer.config.checkpoint.every, False
     for record in trainer.run():
         log.write(encode(record).decode() + "\n")
         log.flush()
@@ -135,7 +138,9 @@ def _train(
         _go_back(trainer, checkpoints)
         if on_step is not None:
             on_step(record)
-    checkpoints.save(trainer)
+        steps_unsaved = bool(every) and trainer.step_index % every != 0
+    if steps_unsaved:
+        checkpoints.save(trainer)
 
 
 def _go_back(trainer: GRPOTrainer, checkpoints: Checkpoints) -> None:

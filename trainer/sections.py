@@ -236,7 +236,7 @@ class CheckpointConfig(Section):
     """Checkpoints that a run restarts from, or goes back to."""
 
     every: int = Field(default=10, ge=0)
-    """Steps between checkpoints; 0 writes none but the last."""
+    """Steps between checkpoints; 0 writes none, else the last step has one too."""
     keep: int = Field(default=5, ge=1)
     """Newest checkpoints that stay on disk."""
 

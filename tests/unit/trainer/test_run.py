@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,10 @@ from trimtab.trainer.step_record import StepRecord
 
 def steps(folder: Path) -> list[dict[str, object]]:
     rows = [json.loads(line) for line in (folder / STEPS).read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key not in ("rollout_seconds", "seconds", "attempt")} for row in rows]
+    return [
+        {key: value for key, value in row.items() if key not in ("rollout_seconds", "seconds", "attempt")}
+        for row in rows
+    ]
 
 
 def newest(folder: Path) -> dict[str, Any]:
@@ -137,8 +141,36 @@ def test_a_checkpoint_of_another_configuration_is_refused_by_the_fields_that_dif
     tiny: RunConfig, tmp_path: Path
 ) -> None:
     execute(tiny.model_copy(update={"steps": 1}), url="memory:", job="t", out=tmp_path)
-    with pytest.raises(CheckpointError, match=r"another configuration \(seed was 0\)"):
+    with pytest.raises(CheckpointError, match=r"another configuration \(seed: 0 in the checkpoint, 9 now\)"):
         execute(tiny.model_copy(update={"seed": 9}), url="memory:", job="t", out=tmp_path, resume=True)
+    data = tiny.model_dump()
+    data["controls"] |= {"clip_high": 0.4}
+    data["update"] |= {"lr": 0.5}
+    told = (
+        f"checkpoint: written with another configuration (update.lr: {tiny.update.lr!r} in the checkpoint, 0.5 now; "
+        f"controls.clip_high: {tiny.controls.clip_high!r} in the checkpoint, 0.4 now); resume with the same one"
+    )
+    with pytest.raises(CheckpointError, match=re.escape(told) + "$"):
+        execute(validated(data), url="memory:", job="t", out=tmp_path, resume=True)
+
+
+def test_fewer_steps_than_are_done_are_refused_and_no_more_leave_the_checkpoints_alone(
+    tiny: RunConfig, tmp_path: Path
+) -> None:
+    execute(tiny.model_copy(update={"steps": 3}), url="memory:", job="t", out=tmp_path)
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(CheckpointError, match=r"steps: 2 is fewer than the 3 .*; give at least 3"):
+        execute(tiny.model_copy(update={"steps": 2}), url="memory:", job="t", out=tmp_path, resume=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
+    again = tiny.model_copy(update={"steps": 3})
+    assert execute(again, url="memory:", job="t", out=tmp_path, resume=True).steps == 3
+    assert len(list((tmp_path / CHECKPOINTS).glob("*.pt"))) == 1
+
+
+def test_without_checkpoints_none_is_written(tiny: RunConfig, tmp_path: Path) -> None:
+    config = tiny.model_copy(update={"steps": 2, "checkpoint": CheckpointConfig(every=0)})
+    execute(config, url="memory:", job="t", out=tmp_path)
+    assert not (tmp_path / CHECKPOINTS).exists()
 
 
 def test_how_often_checkpoints_are_written_may_change_on_resume(tiny: RunConfig, tmp_path: Path) -> None:
