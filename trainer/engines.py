@@ -27,7 +27,7 @@ from trimtab.trainer.quant import (
 from trimtab.trainer.tasks.task import Task
 
 TWIN_FORMAT = "bf16"
-_KEEPING = ("keep_attention", "keep_shared_experts", "keep_last", "moe_only")
+_KEEPING = ("keep_head", "keep_attention", "keep_shared_experts", "keep_last", "moe_only")
 """What a recipe keeps, and a run's model section may say otherwise."""
 
 

@@ -12,7 +12,7 @@ from trimtab.trainer.batch import Batch
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.engines import TWIN_FORMAT, converted
 from trimtab.trainer.objective import LossInputs, policy_loss
-from trimtab.trainer.optimizer import adamw
+from trimtab.trainer.optimizer import optimizer_named
 from trimtab.trainer.quant import engine_of, set_backward, set_format
 from trimtab.trainer.rollouts.rollout import Rollout
 from trimtab.trainer.rollouts.sampler import Weights
@@ -33,7 +33,7 @@ class Learner:
 
     def __init__(self, config: RunConfig, model: nn.Module, scorer: Scorer, twin: Twin, emitter: Emitter) -> None:
         self.model = converted(model, config, config.controls_at(0).train_format)
-        self.optimizer = adamw(self.model.parameters(), config.update.lr)
+        self.optimizer = optimizer_named(config.update.optimizer, self.model.parameters(), config.update.lr)
         self._settings = config.update
         self._scorer = scorer
         self._twin = twin

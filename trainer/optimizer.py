@@ -1,4 +1,4 @@
-"""AdamW for master weights in float32 or bfloat16, with its moments in float32 either way.
+"""AdamW and plain SGD for master weights in float32 or bfloat16, with moments in float32 either way.
 
 torch's AdamW keeps its moments in the parameter's type, and in bfloat16 both go wrong: a moment stops moving once its
 increments fall below 1/256 of it, and a weight does once the update does, which at GRPO's learning rates is always.
@@ -10,27 +10,49 @@ Sources: AdamW (arXiv 1711.05101); stochastic rounding of bfloat16 weights (arXi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, overload
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
+from typing_extensions import override
 
 BETAS = (0.9, 0.999)
 EPS = 1e-8
 
 
-def adamw(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
+OptimizerName = Literal["adamw", "sgd"]
+
+
+def optimizer_named(name: OptimizerName, parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
+    """AdamW without weight decay, or SGD without momentum, for parameters of either type."""
+    return _BUILDERS[name](list(parameters), lr)
+
+
+def adamw(parameters: Sequence[nn.Parameter], lr: float) -> Optimizer:
     """AdamW without weight decay, with float32 moments for parameters of either type."""
-    chosen = list(parameters)
-    if all(parameter.dtype == torch.float32 for parameter in chosen):
-        return torch.optim.AdamW(chosen, lr=lr, betas=BETAS, eps=EPS, weight_decay=0.0, fused=True)
-    return BFloat16AdamW(chosen, lr=lr)
+    if _all_float32(parameters):
+        return torch.optim.AdamW(parameters, lr=lr, betas=BETAS, eps=EPS, weight_decay=0.0, fused=True)
+    return BFloat16AdamW(parameters, lr)
 
 
-class BFloat16AdamW(Optimizer):
-    """AdamW on bfloat16 weights: float32 moments, stochastic rounding by torch's default generator."""
+def sgd(parameters: Sequence[nn.Parameter], lr: float) -> Optimizer:
+    """Plain SGD: no momentum, no weight decay, no state."""
+    if _all_float32(parameters):
+        return torch.optim.SGD(parameters, lr=lr)
+    return BFloat16SGD(parameters, lr)
+
+
+_BUILDERS: dict[OptimizerName, Callable[[Sequence[nn.Parameter], float], Optimizer]] = {"adamw": adamw, "sgd": sgd}
+
+
+def _all_float32(parameters: Sequence[nn.Parameter]) -> bool:
+    return all(parameter.dtype == torch.float32 for parameter in parameters)
+
+
+class _StochasticallyRounded(Optimizer):
+    """Updates in float32, rounded into bfloat16 weights at random by torch's default generator."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float) -> None:
         super().__init__(parameters, {"lr": lr})
@@ -52,6 +74,23 @@ class BFloat16AdamW(Optimizer):
                     parameter.copy_(stochastically_rounded(parameter.float() - update, parameter.dtype))
         return loss
 
+    def _update(self, parameter: Tensor, lr: float) -> Tensor:
+        """What is taken from the weight, float32."""
+        raise NotImplementedError
+
+
+class BFloat16SGD(_StochasticallyRounded):
+    """SGD on bfloat16 weights."""
+
+    @override
+    def _update(self, parameter: Tensor, lr: float) -> Tensor:
+        return lr * parameter.grad.float()  # type: ignore[union-attr]
+
+
+class BFloat16AdamW(_StochasticallyRounded):
+    """AdamW on bfloat16 weights: float32 moments."""
+
+    @override
     def _update(self, parameter: Tensor, lr: float) -> Tensor:
         """What AdamW takes from the weight, float32."""
         state = self.state[parameter]

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from trimtab.trainer.optimizer import OptimizerName
 from trimtab.trainer.quant import Execution
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -65,6 +66,8 @@ class TrainedModelConfig(Section):
 
     keep: tuple[str, ...] = ()
     """Linear layers, by name or glob, that compute in BF16 whatever the format, beside what the recipe keeps."""
+    keep_head: bool | None = None
+    """Keep the layer that writes the logits in BF16; by default what the recipe says, and every recipe keeps it."""
     keep_attention: bool | None = None
     """Keep every linear layer of attention in BF16; by default what the recipe says."""
     keep_shared_experts: bool | None = None
@@ -214,7 +217,7 @@ class UpdateConfig(Section):
     passes: int = Field(default=1, ge=1)
     """Passes over the rollouts."""
     gradient_clip: float = Field(default=1.0, gt=0)
-    """Largest gradient norm."""
+    """Largest gradient norm; infinity never clips."""
 
 
 class ShadowConfig(Section):
@@ -254,6 +257,9 @@ def _kind_or(default: str) -> Discriminator:
     def kind(table: Any) -> str:
         return str(table.get("kind", default) if isinstance(table, dict) else getattr(table, "kind", default))
 
+    optimizer: OptimizerName = "adamw"
+    """AdamW without weight decay, or plain SGD without momentum, whose update is the learning rate times the
+    gradient."""
     return Discriminator(kind)
 
 

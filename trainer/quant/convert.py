@@ -96,7 +96,7 @@ def _kept_layers(model: nn.Module, names: list[str], recipe: Recipe) -> set[str]
     kept = set(matching(names, recipe.keep, field="keep"))
     for name, place in where.items():
         if (
-            place.head
+            (place.head and recipe.keep_head)
             or place.router
             or (place.attention and recipe.keep_attention)
             or (place.shared_expert and recipe.keep_shared_experts)
@@ -106,7 +106,8 @@ def _kept_layers(model: nn.Module, names: list[str], recipe: Recipe) -> set[str]
             kept.add(name)
     if len(kept) == len(names):
         raise ValueError(
-            f"recipe: {recipe.name!r} keeps every layer of the model and quantises none; keep fewer (heads and routers "
-            "are kept always, and layers that are no nn.Linear, such as GPT-2's Conv1D, are never quantised)"
+            f"recipe: {recipe.name!r} keeps every layer of the model and quantises none; keep fewer (routers "
+            "are kept always, a head unless keep_head is false, and layers that are no nn.Linear, such as GPT-2's "
+            "Conv1D, are never quantised)"
         )
     return kept

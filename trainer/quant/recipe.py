@@ -14,8 +14,8 @@ from trimtab.trainer.quant.formats import format_named
 class Recipe:
     """Format, backward mode and kept layers of a model.
 
-    Whatever the recipe says, embeddings and norms are not touched, and the head and the routers of a mixture of experts
-    are kept: no published recipe quantises them. Kept layers compute in `keep_format`.
+    Whatever the recipe says, embeddings and norms are not touched, and the routers of a mixture of experts are kept; so
+    is the head unless the recipe says otherwise: no published one quantises it. Kept layers compute in `keep_format`.
 
     Raises:
         ValueError: an unknown format or backward mode, or a fraction outside [0, 1]; the message names the field.
@@ -33,6 +33,8 @@ class Recipe:
     """Names or globs of layers to keep (`model.layers.0.*`), compared with the whole name; each must match one."""
     keep_format: str = "bf16"
     """Key in `FORMATS`, of every layer that is kept."""
+    keep_head: bool = True
+    """Keep the layer that writes the logits."""
     keep_attention: bool = False
     """Keep every linear layer of an attention module."""
     moe_only: bool = False

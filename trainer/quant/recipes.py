@@ -3,7 +3,8 @@
 The backward modes are those that each format is trained with:
 
     fp8-*            quantized     all three matmuls in FP8, as torchao's tensorwise and rowwise recipes, Transformer
-                                   Engine's defaults and DeepSeek-V3 (arXiv 2412.19437) have it
+                                   Engine's defaults and DeepSeek-V3 (arXiv 2412.19437) have it; Transformer Engine's
+                                   for one scale a tensor are hybrid, with gradients in E5M2
     mxfp8            dequantized   the lowest and steadiest gradient norm of the three in reinforcement learning
     nvfp4-pretrain   quantized     arXiv 2509.25149: stochastic rounding and a Hadamard transform make up for it; both
                                    are part of the format
@@ -22,6 +23,7 @@ RECIPES: dict[str, Recipe] = {
     for recipe in (
         Recipe(name="bf16", format="bf16"),
         Recipe(name="fp8-tensor", format="fp8-tensor", backward="quantized"),
+        Recipe(name="fp8-tensor-hybrid", format="fp8-tensor-hybrid", backward="quantized"),
         Recipe(name="fp8-row", format="fp8-row", backward="quantized"),
         Recipe(name="fp8-block", format="fp8-block", backward="quantized"),
         Recipe(name="mxfp8", format="mxfp8"),

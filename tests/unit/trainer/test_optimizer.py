@@ -1,14 +1,23 @@
-"""AdamW on float32 and bfloat16 weights."""
+"""AdamW and SGD on float32 and bfloat16 weights."""
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
 from torch import nn
 
-from trimtab.trainer.optimizer import BFloat16AdamW, adamw, stochastically_rounded
+from trimtab.trainer.optimizer import (
+    BFloat16AdamW,
+    BFloat16SGD,
+    OptimizerName,
+    adamw,
+    optimizer_named,
+    sgd,
+    stochastically_rounded,
+)
 
 
 def adamw_by_hand(weight: float, gradients: list[float], lr: float) -> list[float]:
@@ -24,6 +33,45 @@ def adamw_by_hand(weight: float, gradients: list[float], lr: float) -> list[floa
 
 def test_float32_weights_get_torchs_own() -> None:
     assert type(adamw([nn.Parameter(torch.ones(3))], 1e-3)) is torch.optim.AdamW
+    assert type(sgd([nn.Parameter(torch.ones(3))], 1e-3)) is torch.optim.SGD
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+def test_the_name_chooses_and_the_lr_is_that_of_the_moment(name: OptimizerName) -> None:
+    weights = torch.randn(5, generator=torch.Generator().manual_seed(1))
+    parameter = nn.Parameter(weights.clone())
+    optimizer = optimizer_named(name, iter([parameter]), 0.5)
+    expected = weights.tolist()
+    gradients = torch.randn(4, 5, generator=torch.Generator().manual_seed(2))
+    for step, gradient in enumerate(gradients):
+        lr = 0.5 / 2**step
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        parameter.grad = gradient.clone()
+        optimizer.step()
+        expected = [weight - lr * float(g) for weight, g in zip(expected, gradient, strict=True)]
+    if name == "sgd":  # nothing but the gradient: no momentum, no decay
+        assert parameter.tolist() == pytest.approx(expected, rel=1e-5)
+    else:
+        by_hand = []
+        for start, column in zip(weights.tolist(), gradients.t().tolist(), strict=True):
+            steps = [start, *adamw_by_hand(start, column, 1.0)]
+            by_hand.append(
+                start + sum(0.5 / 2**i * (after - before) for i, (before, after) in enumerate(pairwise(steps)))
+            )
+        assert parameter.tolist() == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_sgd_on_bfloat16_weights_is_right_on_average_where_each_update_is_below_the_spacing() -> None:
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.ones(20_000, dtype=torch.bfloat16))
+    optimizer = sgd([weight], 1e-3)
+    assert isinstance(optimizer, BFloat16SGD)
+    for _ in range(100):
+        weight.grad = torch.full_like(weight, 0.03125)
+        optimizer.step()
+    assert weight.float().mean().item() == pytest.approx(1.0 - 100 * 1e-3 * 0.03125, abs=2e-4)
+    assert optimizer.state_dict()["state"] == {}
 
 
 def test_a_bfloat16_weight_follows_the_formula_to_its_own_rounding() -> None:

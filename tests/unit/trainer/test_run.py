@@ -360,6 +360,17 @@ def test_what_a_recipe_keeps_may_be_said_otherwise(tiny: RunConfig, tmp_path: Pa
     assert quantised == {"blocks.0.up.weight", "blocks.0.down.weight"}
 
 
+def test_the_sampler_may_have_a_head_in_low_precision(tiny: RunConfig, tmp_path: Path) -> None:
+    data = tiny.model_dump() | {"steps": 1}
+    data["model"] = {**data["model"], "keep_head": False}
+    data["controls"] |= {"sampler_format": "fp8-tensor", "kv_format": "fp8"}
+    execute(validated(data), url="memory:", job="t", out=tmp_path)
+    contract = json.loads((tmp_path / CONTRACT).read_text())
+    assert all(row["quantised"] for row in contract["sampler"].values())
+    assert "head.weight" in contract["sampler"]
+    assert {row["format"] for row in contract["trainer"].values()} == {"bf16"}
+
+
 @pytest.mark.parametrize("mode", ["thread", "process"])
 def test_an_asynchronous_run_resumes(tiny: RunConfig, tmp_path: Path, mode: str) -> None:
     """Not bit for bit, since which version samples is a matter of speed; but step for step, with the same prompts."""

@@ -120,6 +120,23 @@ def test_kept_layers_stay_in_their_format(model):
     assert quantised_formats(model) == dict.fromkeys(NAMES, "mxfp8") | kept
 
 
+def test_the_head_is_quantised_where_it_is_not_kept_and_stays_tied(model):
+    convert(model, recipe("fp8-row", keep_head=False))
+    assert quantised_formats(model) == dict.fromkeys(NAMES, "fp8-row")
+    assert model.head.weight is model.embedding.weight
+    outputs = {}
+    model.head.register_forward_hook(lambda head, args, y: outputs.update({head.format.name: (args[0], y)}))
+    for name in ("fp8-row", "bf16"):
+        set_format(model, name)
+        model(TOKENS)
+    for name, (x, y) in outputs.items():
+        fmt = FORMATS[name]
+        expected = fmt.fake(x.detach(), "activation") @ fmt.fake(model.embedding.weight.detach(), "weight").t()
+        torch.testing.assert_close(y, expected, rtol=1e-5, atol=1e-5)
+    convert(twin := Model(), recipe("fp8-row", keep_head=False, keep=("head",)))
+    assert quantised_formats(twin) == formats("fp8-row")
+
+
 def test_a_pattern_is_compared_with_the_whole_name_not_a_part_of_it():
     model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(12)))
     convert(model, recipe("nvfp4", keep=("1",)))

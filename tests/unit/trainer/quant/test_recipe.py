@@ -11,6 +11,7 @@ NVFP4_RL = Recipe(
     format="nvfp4-46",
     backward="dequantized",
     keep_format="bf16",
+    keep_head=True,
     keep_attention=True,
     moe_only=False,
     keep_shared_experts=True,
@@ -19,10 +20,11 @@ NVFP4_RL = Recipe(
 
 
 def test_the_presets_by_name():
-    assert list(RECIPES) == ["bf16", "fp8-tensor", "fp8-row", "fp8-block", "mxfp8", "nvfp4-pretrain", "nvfp4-rl"]
+    fp8 = ["fp8-tensor", "fp8-tensor-hybrid", "fp8-row", "fp8-block"]
+    assert list(RECIPES) == ["bf16", *fp8, "mxfp8", "nvfp4-pretrain", "nvfp4-rl"]
     assert all(recipe_named(name) is recipe and recipe.name == name for name, recipe in RECIPES.items())
     assert RECIPES["nvfp4-rl"] == NVFP4_RL
-    for name in ("fp8-tensor", "fp8-row", "fp8-block"):
+    for name in fp8:
         assert RECIPES[name] == Recipe(name=name, format=name, backward="quantized")
     assert RECIPES["mxfp8"] == Recipe(name="mxfp8", format="mxfp8", backward="dequantized")
     assert RECIPES["nvfp4-pretrain"] == Recipe(
