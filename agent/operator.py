@@ -7,7 +7,8 @@ from dataclasses import replace
 from trimtab.agent.changes import AGENT, changed, enacted, event, without
 from trimtab.agent.run_state import Ladder, RunState
 from trimtab.agent.state import Direction, Event, EventKind, Mode, OperatorAction, OperatorVerb, Proposal
-from trimtab.hooks.controls import ControlError, check_value
+from trimtab.hooks.controls import CONTROL_NAMES, ControlError, ControlValue, check_value, no_such_control
+from trimtab.hooks.fence import Accepted, settled
 
 Decision = tuple[RunState, tuple[Event, ...]]
 
@@ -20,8 +21,8 @@ def obeyed(state: RunState, action: OperatorAction) -> Decision:
     """The state after a person's decision, and its audit rows.
 
     Raises:
-        ControlError: a control that does not exist, a value that it cannot take, or one that the trainer cannot set
-        live. OperatorError: a decision that does not fit the state.
+        ControlError: controls that do not exist, values that they cannot take, or that the trainer cannot set live, one
+        line each. OperatorError: a decision that does not fit the state.
     """
     if action.issuer.strip().casefold() == AGENT:
         raise OperatorError(f"issuer: {action.issuer!r} is the agent's own name; give the name of who decides")
@@ -36,16 +37,13 @@ def obeyed(state: RunState, action: OperatorAction) -> Decision:
 def _patched(state: RunState, action: OperatorAction) -> Decision:
     if not action.overrides:
         raise ControlError("overrides: empty; name at least one control, with null to lift its override")
+    reasons = [_impossible(state, name, value) for name, value in action.overrides.items()]
+    if any(reasons):
+        raise ControlError("\n".join(filter(None, reasons)))
     wanted = {name: value for name, value in action.overrides.items() if value is not None}
     lifted = set(action.overrides) - set(wanted)
-    for name, value in wanted.items():
-        check_value(name, value)
-        reason = None if state.reported is None else state.reported.capabilities.refusal(name, value)
-        if reason is not None:
-            raise ControlError(reason)
-    absent = sorted(lifted - set(state.overrides))
-    if absent:
-        raise ControlError(f"{absent[0]}: not overridden, so there is nothing to lift")
+    if not wanted and not lifted & set(state.overrides):
+        return state, ()
     after = replace(
         state,
         adopted={name: value for name, value in state.adopted.items() if name not in action.overrides},
@@ -58,6 +56,37 @@ def _patched(state: RunState, action: OperatorAction) -> Decision:
         issuer=action.issuer,
         reason=action.reason,
     )
+
+
+def _impossible(state: RunState, name: str, value: ControlValue | None) -> str | None:
+    """Why `name` cannot be set to `value`, or lifted where that is None; lifting what is not overridden is nothing."""
+    if value is None:
+        return None if name in CONTROL_NAMES else no_such_control(name)
+    try:
+        check_value(name, value)
+    except ControlError as error:
+        return str(error)
+    return None if state.reported is None else state.reported.capabilities.refusal(name, value)
+
+
+def check_agrees(before: RunState, after: RunState) -> None:
+    """Refuse a change by which overrides come to contradict each other or the run's own controls.
+
+    For the door and not for the fold: a ledger may hold what was accepted before. Nothing is refused where it cannot be
+    told, since the trainer still has overrides that are lifted, and what is under them is its own business.
+
+    Raises:
+        ControlError: one line for each override that the trainer would leave out.
+    """
+    reported = after.reported
+    if reported is None or reported.overrides.keys() - after.overrides.keys():
+        return
+    known, refusals = (
+        settled(reported.applied, Accepted(overrides=state.overrides)).refusals for state in (before, after)
+    )
+    lines = [line for line in refusals if line not in known]
+    if lines:
+        raise ControlError("\n".join(lines))
 
 
 def _yielded(ladder: Ladder, controls: set[str], issuer: str) -> Ladder:

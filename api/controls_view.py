@@ -45,7 +45,8 @@ class ControlsView(View):
         description="Of the overrides that are wanted; give it as `base_generation` to change them."
     )
     applied_generation: int | None = Field(description="Of the overrides in effect in the newest step.")
-    in_sync: bool = Field(description="What is wanted is in effect, and nothing else, less what the trainer refuses.")
+    in_sync: bool = Field(description="What is wanted is in effect, and nothing else.")
+    refused: list[str] = Field(description="Controls whose override the trainer refuses; `refusals` says why.")
     overrides: dict[str, ControlValue] = Field(description="What is wanted; everything else is the run's own business.")
     reason: str = Field(description="Of the last change.")
     issuer: str = Field(description="Of the last change.")
@@ -59,11 +60,13 @@ def controls_view(state: RunState) -> ControlsView:
     wanted = state.overrides
     capabilities = reported.capabilities if reported else Capabilities(controls={})
     applied_generation = reported.generation if reported else None
+    refused = [name for name in wanted if name in reported.refused] if reported and state.in_sync else []
     return ControlsView(
         job=state.job,
         generation=state.generation,
         applied_generation=applied_generation,
-        in_sync=state.in_sync,
+        in_sync=state.in_sync and not refused,
+        refused=refused,
         overrides=wanted,
         reason=state.reason,
         issuer=state.issuer,

@@ -56,12 +56,14 @@ class Problems(BaseModel):
 
 
 class ApiError(Exception):
-    """A refusal with a status and one problem."""
+    """A refusal with a status and its problems."""
 
-    def __init__(self, status: HTTPStatus, field: str, message: str, value: Any = None) -> None:
+    def __init__(
+        self, status: HTTPStatus, field: str, message: str, value: Any = None, more: Sequence[Problem] = ()
+    ) -> None:
         super().__init__(message)
         self.status = status
-        self.problem = Problem(field=field, value=shown(value), message=message)
+        self.problems = (Problem(field=field, value=shown(value), message=message), *more)
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -113,7 +115,7 @@ def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
 
     def refused(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, ApiError)
-        return answer(error.status, [error.problem])
+        return answer(error.status, error.problems)
 
     def http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from trimtab.agent.advance import Outcome, advance
 from trimtab.agent.config import AgentConfig
+from trimtab.agent.operator import check_agrees
 from trimtab.agent.run_state import RunState
 from trimtab.agent.signals import SIGNALS, read_all
 from trimtab.agent.state import Event, Mode, OperatorAction, OperatorVerb
@@ -112,7 +113,8 @@ class Service:
         Raises:
             UnknownJobError: there is no such job.
             RecordError: an integer is too large, or a string is no text.
-            ControlError: an override that is not finite: JSON has no way to tell it from a name.
+            ControlError: an override that is not finite, since JSON has no way to tell it from a name, or that the
+                trainer would refuse.
             ApiError: `base_generation` is not the generation of the desired overrides any more (409).
         """
         check_portable(action)
@@ -177,6 +179,8 @@ def _fold(
                 base_generation,
             )
         outcome = advance(settings, state, record)
+        if isinstance(record, OperatorAction):
+            check_agrees(state, outcome.state)
         return Folded(
             state=stored(outcome.state),
             events=tuple(map(_new_event, outcome.events)),

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
@@ -221,10 +222,17 @@ class ClipBounds:
 CONTROL_NAMES: tuple[str, ...] = tuple(f.name for f in fields(Controls))
 
 
+def no_such_control(name: str) -> str:
+    """What is told of a name that no control has."""
+    near = get_close_matches(name, CONTROL_NAMES)
+    meant = f"did you mean {' or '.join(near)}? The" if near else "the"
+    return f"{name}: no such control; {meant} controls are {', '.join(CONTROL_NAMES)}"
+
+
 def check_value(name: str, value: Any) -> None:
     """Raise `ControlError` unless `value` is one that the control `name` can take."""
     if name not in CONTROL_NAMES:
-        raise ControlError(f"{name}: no such control; the controls are {', '.join(CONTROL_NAMES)}")
+        raise ControlError(no_such_control(name))
     if name in NUMERIC_BOUNDS:
         bounds = NUMERIC_BOUNDS[name]
         if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value not in bounds:
@@ -253,7 +261,8 @@ class Capabilities:
     sampler_head: int = 0
     """Number of top log-probs recorded for each sampled token; 0 when there is no head."""
     shadow: bool = False
-    """A BF16 twin of the ratio can be computed."""
+    """Calibrated clip bounds can be had: a BF16 twin of the ratio is computed, or a calibration of the format is at
+    hand."""
     sampler_formats: tuple[str, ...] = ()
     """Number formats that the sampler can be switched to."""
     train_formats: tuple[str, ...] = ()
@@ -264,7 +273,7 @@ class Capabilities:
     def __post_init__(self) -> None:
         for name in self.controls:
             if name not in CONTROL_NAMES:
-                raise ControlError(f"controls.{name}: no such control; the controls are {', '.join(CONTROL_NAMES)}")
+                raise ControlError(f"controls.{no_such_control(name)}")
         if self.sampler_head < 0:
             raise ControlError(f"sampler_head: {self.sampler_head} is negative; give 0 when no head is recorded")
 
@@ -278,7 +287,7 @@ class Capabilities:
         if name == "importance" and value != "none" and not self.rollout_logprobs:
             return "importance: the rollouts record no sampler log-probs"
         if name == "clip_mode" and value == "calibrated" and not self.shadow:
-            return "clip_mode: calibrated bounds need the BF16 twin, which this trainer cannot compute"
+            return "clip_mode: calibrated bounds need the BF16 twin or a calibration, and this trainer has neither"
         formats = {"sampler_format": self.sampler_formats, "train_format": self.train_formats}.get(name)
         if formats is not None and value not in formats:
             return f"{name}: {value!r} is none of {', '.join(formats) or 'no format (none can be switched to)'}"

@@ -115,9 +115,8 @@ def check_same_run(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
             f"checkpoint: of job {state['job']!r}, but this is {trainer.emitter.job!r}; give it its own --out"
         )
     written = type(trainer.config).model_validate_json(state["config"])
-    differing = _differences(
-        *(config.model_dump(exclude=set(FREE_TO_CHANGE)) for config in (written, trainer.config)),
-    )
+    then, now = (config.model_dump(exclude=set(FREE_TO_CHANGE)) for config in (written, trainer.config))
+    differing = _differences(then, now)
     if differing:
         told = "; ".join(differing)
         raise CheckpointError(f"checkpoint: written with another configuration ({told}); resume with the same one")

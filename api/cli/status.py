@@ -11,6 +11,7 @@ from rich.text import Text
 
 from trimtab.agent.state import State
 from trimtab.api.client import DEFAULT_URL, Client
+from trimtab.api.controls_view import ControlsView
 from trimtab.api.health_view import HealthView, JobView
 from trimtab.api.routes.jobs import Jobs
 from trimtab.hooks.controls import ControlValue
@@ -104,13 +105,19 @@ def _show_health(console: Console, health: HealthView) -> None:
         )
     for proposal in health.proposals:
         console.print(f"proposal {proposal.id}: {_written(proposal.overrides)}: {proposal.reason}", markup=False)
-    wanted = _written(controls.overrides) or "nothing"
-    in_effect = "in effect" if controls.in_sync or not controls.overrides else "not in effect yet"
-    console.print(f"overrides, generation {controls.generation}: {wanted} ({in_effect})", markup=False)
+    console.print(f"overrides, generation {controls.generation}: {_overrides(controls)}", markup=False, soft_wrap=True)
     for refusal in controls.refusals:
-        console.print(f"refused by the trainer: {refusal}", markup=False)
+        console.print(f"refused by the trainer: {refusal}", markup=False, soft_wrap=True)
     if line.quarantined or health.dropped:
         console.print(f"{line.quarantined} summaries in quarantine, {health.dropped} lost by the trainer's process")
+
+
+def _overrides(controls: ControlsView) -> str:
+    refused = {name: value for name, value in controls.overrides.items() if name in controls.refused}
+    others = {name: value for name, value in controls.overrides.items() if name not in refused}
+    in_effect = "in effect" if controls.in_sync or refused else "not in effect yet"
+    told = [f"{_written(each)} ({how})" for each, how in ((others, in_effect), (refused, "refused")) if each]
+    return ", ".join(told) or "nothing"
 
 
 def _styled(state: State, told: str = "") -> Text:

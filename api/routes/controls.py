@@ -36,7 +36,7 @@ class Patch(Body):
 
 @router.get("/v1/jobs/{job}/controls", responses=ERRORS, summary="Wanted and in effect")
 def controls(job: JobName, service: ServiceOf) -> ControlsView:
-    """`in_sync` is false from a change until the trainer reports it."""
+    """`in_sync` is false from a change until the trainer reports it, and for good where it refuses an override."""
     return controls_view(service.state(job))
 
 
@@ -44,7 +44,8 @@ def controls(job: JobName, service: ServiceOf) -> ControlsView:
 def patch(
     job: JobName, change: Annotated[Patch, BodyParameter(examples=[EXAMPLE])], service: ServiceOf
 ) -> ControlsView:
-    """Works in every mode: a person may toggle what the agent can. The agent never overrides what a person set."""
+    """Works in every mode: a person may toggle what the agent can. The agent never overrides what a person set. To lift
+    what is not overridden changes nothing."""
     action = OperatorAction(
         job=job,
         verb=OperatorVerb.PATCH_CONTROLS,
@@ -55,6 +56,7 @@ def patch(
     try:
         outcome = service.operate(action, base_generation=change.base_generation)
     except ControlError as error:
-        problem = named(str(error), ["overrides"], change.overrides)
-        raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, problem.field, problem.message, problem.value) from error
+        first, *more = (named(line, ["overrides"], change.overrides) for line in str(error).splitlines())
+        status = HTTPStatus.UNPROCESSABLE_ENTITY
+        raise ApiError(status, first.field, first.message, first.value, more) from error
     return controls_view(outcome.state)

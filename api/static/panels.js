@@ -61,7 +61,7 @@ export function showControls({ controls }, change) {
   const wanted = Object.keys(controls.overrides).length;
   at("sync").textContent = [
     `generation ${controls.generation}`,
-    !wanted ? "nothing overridden" : controls.in_sync ? "in effect" : "waiting for the trainer",
+    !wanted ? "nothing overridden" : controls.in_sync ? "in effect" : controls.refused.length ? `${controls.refused.map(words).join(", ")} refused by the trainer` : "waiting for the trainer",
     ...controls.refusals,
   ].join(" · ");
   const possible = (one) => one.liveness === "live" || one.liveness === "next_rollout";

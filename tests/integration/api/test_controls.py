@@ -1,11 +1,12 @@
 """A person's controls: bounds, generations, modes and proposals."""
 
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 from agent_runs import Plant
-from api_runs import drive
+from api_runs import drive, trimtab
 
 from trimtab.api.client import Client, ClientError
 from trimtab.hooks.controls import CONTROL_NAMES, Capabilities, Liveness
@@ -72,7 +73,7 @@ def test_null_lifts_an_override(client: Client, plant: Plant) -> None:
         ({"speed": 2}, "overrides.speed", "no such control"),
         ({"sampler_format": "int4"}, "overrides.sampler_format", "is none of bf16, nvfp4"),
         ({"train_format": "bf16"}, "overrides.train_format", "restart in this trainer"),
-        ({"centering": None}, "overrides.centering", "nothing to lift"),
+        ({"importance": "tis"}, "overrides.importance", "would weight nothing, since the ratio is against the sampler"),
         ({}, "overrides", "at least 1 item"),
     ],
 )
@@ -86,6 +87,42 @@ def test_a_change_that_cannot_be_gets_422_naming_the_control(
     assert message in problem["message"]
     assert client.controls("run").generation == 0
     assert client.job("run").rows == plant.step + 1
+
+
+def test_each_impossible_override_is_an_error_of_its_own(http: httpx.Client, plant: Plant) -> None:
+    overrides = {"clip_low": 7, "clip_high": 0.3, "speed": 2}
+    response = http.patch(f"/v1/jobs/{plant.job}/controls", json={"overrides": overrides, "reason": "r"})
+    assert response.status_code == 422
+    problems = response.json()["errors"]
+    assert [(one["field"], one["value"]) for one in problems] == [("overrides.clip_low", 7), ("overrides.speed", 2)]
+
+
+def test_what_contradicts_another_override_is_refused_and_together_with_its_remedy_taken(
+    client: Client, plant: Plant
+) -> None:
+    client.patch_controls("run", {"importance": "tis", "ratio_reference": "recomputed"}, reason="together")
+    with pytest.raises(ClientError, match=r"overrides\.importance: .* would weight nothing"):
+        client.patch_controls("run", {"ratio_reference": "sampler"}, reason="alone")
+    drive(client, plant, 2)
+    assert (plant.applied.importance, plant.applied.ratio_reference) == ("tis", "recomputed")
+    view = client.patch_controls("run", {"importance": None, "ratio_reference": None}, reason="over")
+    assert view.overrides == {}
+
+
+def test_what_the_trainer_refuses_is_neither_in_effect_nor_awaited(client: Client, url: str, plant: Plant) -> None:
+    client.patch_controls("run", {"centering": True, "clip_low": 0.1}, reason="try")
+    summary = plant.advance()
+    refusal = "centering: no head in this batch"
+    client.ingest(replace(summary, generation=1, overrides={"clip_low": 0.1}, refusals=(refusal,)))
+    view = client.controls("run")
+    assert (view.in_sync, view.refused, view.refusals) == (False, ["centering"], [refusal])
+    told = trimtab("status", "run", "--url", url).stdout
+    assert "overrides, generation 1: clip_low = 0.1 (in effect), centering = True (refused)" in told
+    assert f"refused by the trainer: {refusal}" in told
+    client.patch_controls("run", {"centering": None}, reason="then not")
+    assert (client.controls("run").in_sync, client.controls("run").refused) == (False, [])
+    client.ingest(replace(plant.advance(), generation=2, overrides={"clip_low": 0.1}))
+    assert (client.controls("run").in_sync, client.controls("run").refused) == (True, [])
 
 
 def test_infinity_in_json_is_no_control_value(http: httpx.Client, plant: Plant) -> None:

@@ -84,7 +84,7 @@ def test_a_person_may_take_over_what_the_agent_did() -> None:
         ({"clip_hgih": 0.3}, "clip_hgih: no such control"),
         ({"clip_high": -1.0}, "clip_high: -1.0 is not a number in"),
         ({"clip_high": "wide"}, "clip_high: 'wide' is not a number"),
-        ({"clip_low": None}, "clip_low: not overridden"),
+        ({"clip_lwo": None}, "clip_lwo: no such control; did you mean clip_low"),
         ({"train_format": "nvfp4"}, "train_format: restart in this trainer"),
         ({"lr_scale": 0.5}, "lr_scale: absent in this trainer"),
         ({"sampler_format": "fp4"}, "sampler_format: 'fp4' is none of bf16, nvfp4"),
@@ -95,6 +95,19 @@ def test_a_bad_patch_changes_nothing(overrides: dict[str, Any], message: str) ->
     state = seen(capabilities=replace(CAPABLE, sampler_head=0))
     with pytest.raises(ControlError, match=message):
         patched(state, **overrides)
+
+
+def test_every_impossible_override_of_a_patch_is_told() -> None:
+    with pytest.raises(ControlError) as told:
+        patched(seen(), clip_high=-1.0, clip_mode="nominal", lr_scale=0.5, speed=2)
+    assert [line.partition(":")[0] for line in str(told.value).splitlines()] == ["clip_high", "lr_scale", "speed"]
+
+
+def test_lifting_what_is_not_overridden_changes_nothing() -> None:
+    state = patched(seen(), clip_high=0.28)
+    assert patched(state, clip_low=None) == state
+    lifted = patched(state, clip_low=None, clip_high=None)
+    assert (lifted.overrides, lifted.generation) == ({}, 2)
 
 
 def test_the_mode_is_set_and_on_record() -> None:
