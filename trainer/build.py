@@ -55,6 +55,8 @@ def _unwarmed(config: RunConfig) -> tuple[nn.Module, Any]:
     if isinstance(config.model, DecoderConfig):
         model = build_decoder(config)
     else:
+        if isinstance(config.task, ReasoningGymConfig | QuestionsConfig):
+            _named_task(config.task, CharacterTokenizer())  # mistakes in it, before a model that takes long to load
         try:
             model, tokenizer = _pretrained(config.model)
         except (OSError, ValueError, ImportError) as error:
@@ -68,12 +70,7 @@ def build_task(config: RunConfig, tokenizer: Tokenizer | None, model: nn.Module)
     task = config.task
     if isinstance(task, ReasoningGymConfig | QuestionsConfig):
         assert tokenizer is not None  # the configuration refuses a text task with a model that has none
-        try:
-            return _text_task(task, tokenizer)
-        except (OSError, ValueError, ImportError) as error:
-            raise ConfigError(
-                _told(error, "task.path" if isinstance(task, QuestionsConfig) else "task.kind")
-            ) from error
+        return _named_task(task, tokenizer)
     sums = RunningSum(digits=task.digits, modulus=task.modulus)
     vocabulary = getattr(model, "vocabulary", sums.vocabulary)  # the embedded model's is the task's
     if vocabulary < sums.vocabulary:
@@ -106,6 +103,14 @@ def _told(error: Exception, field: str) -> str:
     """What went wrong, behind the name of the field that the error begins with, or else of `field`."""
     parameter, separator, problem = str(error).partition(": ")
     return f"{FIELDS[parameter]}: {problem}" if separator and parameter in FIELDS else f"{field}: {error}"
+
+
+def _named_task(task: ReasoningGymConfig | QuestionsConfig, tokenizer: Tokenizer) -> Task:
+    """The text task, or its mistake by the name of the field."""
+    try:
+        return _text_task(task, tokenizer)
+    except (OSError, ValueError, ImportError) as error:
+        raise ConfigError(_told(error, "task.path" if isinstance(task, QuestionsConfig) else "task.kind")) from error
 
 
 def _text_task(task: ReasoningGymConfig | QuestionsConfig, tokenizer: Tokenizer) -> Task:

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
-from trimtab.hooks.controls import ControlError, Controls
+from trimtab.hooks.controls import ControlError, Controls, no_such_control
 from trimtab.trainer.algorithms import ALGORITHMS
 from trimtab.trainer.quant import RECIPES
 from trimtab.trainer.sections import (
@@ -98,7 +98,10 @@ class RunConfig(Section):
         for change in self.schedule:
             if change.step >= self.steps:
                 raise ValueError(f"schedule: step {change.step} is not before the end, steps = {self.steps}")
-            controls = controls.overlaid(change.controls)
+            try:
+                controls = controls.overlaid(change.controls)
+            except ControlError as error:
+                raise ValueError(f"schedule: at step {change.step}, {error}") from error
         if self.update.minibatches > self.rollout.prompts:
             raise ValueError(
                 f"update.minibatches: {self.update.minibatches} is more than rollout.prompts = {self.rollout.prompts}"
@@ -142,7 +145,9 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> RunC
     if path is not None:
         try:
             data = tomllib.loads(path.read_text())
-        except (OSError, tomllib.TOMLDecodeError) as error:
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror}") from error
+        except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{path}: {error}") from error
     for override in overrides:
         key, separator, value = override.partition("=")
@@ -161,6 +166,12 @@ def validated(data: dict[str, Any]) -> RunConfig:
         for problem in error.errors():
             field = ".".join(str(part) for part in problem["loc"] if part not in KINDS)
             message = problem["msg"].removeprefix("Value error, ")
+            if problem["type"] == "unexpected_keyword_argument":  # of the controls, which alone are no section
+                lines.append(f"controls.{no_such_control(str(problem['loc'][-1]))}")
+                continue
+            if field == "controls" and problem["type"] == "value_error":  # told by the name of one of them
+                lines.append(f"controls.{message}")
+                continue
             given = f" (given {problem['input']!r})" if field else ""
             lines.append(f"{field}: {message}{given}" if field else message)
         raise ConfigError("\n".join(lines)) from error

@@ -37,6 +37,16 @@ from trimtab.trainer.config import ConfigError, RunConfig, load_config, validate
         (["algorithm=[1]"], r"algorithm: \[1\] is none of grpo, dapo"),
         (["recipe={a=1}"], r"recipe: \{'a': 1\} is none of bf16"),
         (["controls.clip_low=1.5"], r"clip_low: 1\.5 is not a number in \[0, 1\]"),
+        (["controls.clip_low=3.0"], r"^controls\.clip_low: 3\.0 is not a number in \[0, 1\]$"),
+        (
+            ["controls.clip_hi=0.3"],
+            r"^controls\.clip_hi: no such control; did you mean clip_high .* are objective, aggr",
+        ),
+        (
+            ["schedule=[{step=3, controls={clip_hi=1}}]"],
+            r"^schedule: at step 3, clip_hi: no such control; did you mean",
+        ),
+        (["controls=3"], r"^controls: Input should be"),
         (["controls.clip_low=-0.2"], r"clip_low: -0\.2 is not a number in \[0, 1\]"),
         (["model.width=60", "model.heads=8"], r"model: width: 60 is not divisible by heads = 8"),
         (["update.minibatches=30"], r"update\.minibatches: 30 is more than rollout\.prompts = 24"),
@@ -63,6 +73,12 @@ from trimtab.trainer.config import ConfigError, RunConfig, load_config, validate
 def test_bad_settings_are_refused_with_the_field_named(overrides: list[str], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         load_config(None, overrides)
+
+
+def test_a_missing_file_is_named_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as told:
+        load_config(tmp_path / "none.toml")
+    assert str(told.value) == f"{tmp_path / 'none.toml'}: No such file or directory"
 
 
 def test_every_problem_is_told_at_once() -> None:
