@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,12 +78,20 @@ class Accumulator:
 
         The vector of a host is reused at the drain after the next.
         """
+        host, device = self.take()
+        if device is None:
+            return Drained(lambda: True, lambda: host)
+        from trimtab.hooks.accumulate_torch import landing
+
+        host, landed = host.copy(), landing(device)
+        return Drained(landed.ready, lambda: host + landed.read())
+
+    def take(self) -> tuple[NDArray[np.float64], Any]:
+        """The same in its two parts, [SIZE] each: on the host, where it is reused as above, and on the device, or
+        None."""
         host, self._host, self._spare = self._host, self._spare, self._host
         self._host.fill(0)
-        if self._device is None:
-            return Drained(lambda: True, lambda: host)
-        device, host = self._device.drain(), host.copy()
-        return Drained(device.ready, lambda: host + device.read())
+        return host, None if self._device is None else self._device.take()
 
 
 def measure(batch: TokenBatch, ready: Planes, reference: RatioReference) -> NDArray[np.float64]:

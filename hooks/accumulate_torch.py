@@ -73,25 +73,28 @@ class DeviceSums:
         for sketch in log_ratios(batch, reference):
             part.observed[SKETCHES.index(sketch)] += 1
 
-    def drain(self) -> Drained:
-        """Start the copy to the host and zero the vector."""
+    def take(self) -> torch.Tensor | None:
+        """What was added since the last time, [SIZE]; None before the first batch."""
         vector = self._vector
-        if vector is None:
-            return Drained(lambda: True, lambda: np.zeros(SIZE))
-        if vector.device.type == "cpu":
-            self._vector = None
-            return Drained(lambda: True, lambda: _numpy(vector))
-        pinned = torch.empty(SIZE, dtype=torch.float64, pin_memory=True)
-        pinned.copy_(vector, non_blocking=True)
-        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        copied.record(torch.cuda.current_stream(vector.device))  # the copy's: another device may be the current one
-        vector.zero_()
+        if vector is not None:
+            self._vector = torch.zeros_like(vector)
+        return vector
 
-        def read() -> NDArray[np.float64]:
-            copied.synchronize()
-            return _numpy(pinned)
 
-        return Drained(copied.query, read)
+def landing(vector: torch.Tensor) -> Drained:
+    """Start the copy of a device's vector to the host."""
+    if vector.device.type == "cpu":
+        return Drained(lambda: True, lambda: _numpy(vector))
+    pinned = torch.empty(vector.shape, dtype=vector.dtype, pin_memory=True)
+    pinned.copy_(vector, non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record(torch.cuda.current_stream(vector.device))  # the copy's: another device may be the current one
+
+    def read() -> NDArray[np.float64]:
+        copied.synchronize()
+        return _numpy(pinned)
+
+    return Drained(copied.query, read)
 
 
 def _numpy(vector: torch.Tensor) -> NDArray[np.float64]:

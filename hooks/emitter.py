@@ -12,21 +12,26 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Self
 
 from trimtab.hooks.accumulate import Accumulator
 from trimtab.hooks.controls import Capabilities, ClipBounds, Controls, ControlValue
+from trimtab.hooks.facts import usable_facts
+from trimtab.hooks.fence import Accepted, fenced
 from trimtab.hooks.guard import Guard
 from trimtab.hooks.outbox import Outbox
 from trimtab.hooks.overlay import Overlay
-from trimtab.hooks.records import RecordError, StepSummary, TokenBatch, check_job, check_scalar, check_staleness
+from trimtab.hooks.records import RecordError, StepSummary, TokenBatch, check_job
 from trimtab.hooks.switches import switched_off
 from trimtab.hooks.transport.base import Transport
 
 MAX_FAILING_STEPS = 3
 CLOSE_SECONDS = 2.0
+
+MakeSummary = Callable[[], StepSummary | None]
+"""Without what was measured; None, and the step is lost, where no such step can be."""
 
 
 class Emitter:
@@ -68,7 +73,7 @@ class Emitter:
         self._stopped = False
         self._off = False
         self._pid = os.getpid()
-        self._read_switches()
+        self._switch(self._switched_off())
         atexit.register(self.close)
 
     @property
@@ -78,7 +83,7 @@ class Emitter:
 
     @property
     def last_summary(self) -> StepSummary | None:
-        """The newest summary that was sent; on a device, of the step before the last."""
+        """The newest summary; on a device, of the step before the last."""
         return self._outbox.last.whole() if self._outbox.last else None
 
     @property
@@ -108,7 +113,8 @@ class Emitter:
             ControlError: an override that `Controls` does not take.
         """
         self._overlay.resume(base, overrides, generation)
-        self._read_switches()
+        with self._guard.swallowing("resume"):
+            self._switch(self._agreed_off())
         self._overlay.lay(base)
 
     def refuse(self, name: str, reason: str) -> None:
@@ -131,10 +137,10 @@ class Emitter:
         """
         if attempt <= self.attempt:
             raise RecordError(f"attempt: {attempt} is not above {self.attempt}, the present one")
+        self.attempt = attempt  # first: what is still on its way was told in the attempt before
         with self._guard.swallowing("begin_attempt"):
             if not self._inert():
-                self._outbox.send(keep=0)
-        self.attempt = attempt
+                self._deliver(keep=0)
         with self._guard.swallowing("begin_attempt"):
             self._overlay.lay(base)
 
@@ -164,25 +170,10 @@ class Emitter:
             clip_bounds: bounds that the loss clipped by, where they were not the nominal ones.
             base: the run's own controls from now on, where its schedule has changed them.
         """
+        facts = {"scalars": scalars, "policy_version": policy_version, "staleness": staleness}
+        summary = partial(self._summary, step, facts, clip_bounds)
         with self._guard.swallowing("end_step", breaks=True):
-            self._read_switches()
-            if not self._inert():
-                drained = self._accumulator.drain()
-                summary = self._summary(
-                    step=step,
-                    scalars=self._numbers(scalars),
-                    policy_version=self._guard.taken("policy_version", policy_version, int),
-                    staleness=self._guard.taken("staleness", staleness, _age),
-                    clip_bounds=clip_bounds,
-                )
-                if summary is not None:
-                    self._outbox.add(drained, summary)
-                self._outbox.send(keep=1)
-                self._overlay.obey(
-                    self.transport.command(), job=self.job, attempt=self.attempt, capabilities=self.capabilities
-                )
-            elif self._stopped and not self._off:
-                self._outbox.lost += 1
+            self._end(summary)
         with self._guard.swallowing("end_step(base=...)"):
             self._overlay.lay(base)
         self._count_failing_step()
@@ -192,7 +183,7 @@ class Emitter:
         """Deliver what is pending, for at most two seconds, and stop. Safe to call twice."""
         with self._guard.swallowing("close"):
             if not self._inert():
-                self._outbox.send(keep=0)
+                self._deliver(keep=0)
         with self._guard.swallowing("close"):
             if not self._forked():
                 self.transport.close(CLOSE_SECONDS)
@@ -205,9 +196,37 @@ class Emitter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _summary(self, *, step: int, **fields: Any) -> StepSummary | None:
-        """The step's summary without what was measured; None, and the step is lost, where no such step can be."""
+    def _end(self, summary: MakeSummary) -> None:
+        """Take what was measured, send what is due, and hear what is wanted."""
+        self._switch(self._switched_off())
+        if self._inert():
+            self._outbox.lost += self._stopped and not self._off
+            return
+        drained, made = self._accumulator.drain(), summary()
+        if made is not None:
+            self._outbox.add(drained, made)
+        self._deliver(keep=1)
+        self._overlay.accept(self._offered())
+
+    def _deliver(self, *, keep: int) -> None:
+        """Send what has arrived, and all but the newest `keep` steps in any case."""
+        for summary, vector in self._outbox.arrived(keep=keep, early=True):
+            if summary is not None:
+                self._outbox.send(summary, vector)
+
+    def _offered(self) -> Accepted | None:
+        """What the agent's newest command changes, as far as it is let through."""
+        return fenced(
+            self.transport.command(),
+            job=self.job,
+            attempt=self.attempt,
+            current=self._overlay.accepted,
+            capabilities=self.capabilities,
+        )
+
+    def _summary(self, step: int, facts: Mapping[str, Any], clip_bounds: ClipBounds | None) -> StepSummary | None:
         summary, accepted = None, self._overlay.accepted
+        usable = usable_facts(self._guard, **facts)
         with self._guard.swallowing("end_step"):
             summary = StepSummary(
                 job=self.job,
@@ -219,23 +238,24 @@ class Emitter:
                 overrides=accepted.overrides,
                 refusals=accepted.refusals,
                 capabilities=self.capabilities,
+                clip_bounds=clip_bounds,
                 dropped_total=self.dropped,
-                **fields,
+                **usable,
             )
         self._outbox.lost += summary is None
         return summary
 
-    def _numbers(self, scalars: Mapping[str, Any] | None) -> dict[str, float]:
-        """The scalars that can be what they are called. One that cannot is left out alone, counted and logged."""
-        numbers = {}
-        for name, value in (scalars or {}).items():
-            number = self._guard.taken(f"scalars.{name}", value, partial(_number, name))
-            if number is not None:
-                numbers[name] = number
-        return numbers
-
-    def _read_switches(self) -> None:
+    def _switched_off(self) -> bool:
+        """Whether a person says so. What an agent said before the switch was reset may be long lifted."""
         off = switched_off()
+        if off or self._off:
+            self.transport.forget_command()
+        return off
+
+    def _agreed_off(self) -> bool:
+        return self._switched_off()
+
+    def _switch(self, off: bool) -> None:
         if off:
             self._overlay.forget()
             if not self._off:
@@ -243,8 +263,6 @@ class Emitter:
                     "switched off by a person: the run has its own controls, and nothing is measured or sent"
                 )
                 self._accumulator = Accumulator()
-        if off or self._off:
-            self.transport.forget_command()  # said before the switch was reset, it may be long lifted
         self._off = off
 
     def _inert(self) -> bool:
@@ -256,22 +274,17 @@ class Emitter:
 
     def _count_failing_step(self) -> None:
         self._failing_steps = self._failing_steps + 1 if self._guard.take_broke() else 0
-        if self._failing_steps == MAX_FAILING_STEPS and not self._stopped:
+        if self._failing_steps == MAX_FAILING_STEPS:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self._stop(f"in {MAX_FAILING_STEPS} steps in a row")
+
+    def _stop(self, where: str) -> None:
+        if not self._stopped:
             self._stopped = True
             self._outbox.discard()
             self._guard.say(
-                f"stopped: reporting failed in {MAX_FAILING_STEPS} steps in a row; the controls stay as they are, and "
-                "steps are only counted as dropped"
+                f"stopped: reporting failed {where}; the controls stay as they are, and steps are only counted as "
+                "dropped"
             )
-
-
-def _number(name: str, value: Any) -> float:
-    number = float(value)
-    check_scalar(name, number)
-    return number
-
-
-def _age(value: Any) -> float:
-    age = float(value)
-    check_staleness(age)
-    return age

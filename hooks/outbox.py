@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from trimtab.hooks.accumulate import Drained
 from trimtab.hooks.layout import Packed, Report
@@ -14,8 +18,8 @@ from trimtab.hooks.transport.base import Transport
 @dataclass(frozen=True, slots=True)
 class _Pending:
     drained: Drained
-    summary: StepSummary
-    """Without what was measured."""
+    summary: StepSummary | None
+    """Without what was measured; None where the step is lost."""
 
 
 class Outbox:
@@ -25,27 +29,36 @@ class Outbox:
         self.lost = 0
         """Steps that could not be reported, so far."""
         self.last: Report | None = None
-        """The newest that was sent."""
+        """The newest that could be put together."""
         self._transport = transport
         self._pending: deque[_Pending] = deque()
 
-    def add(self, drained: Drained, summary: StepSummary) -> None:
+    def add(self, drained: Drained, summary: StepSummary | None) -> None:
         """Take the step of `summary`, which is without what was measured: that is in `drained`."""
         self._pending.append(_Pending(drained, summary))
 
-    def send(self, *, keep: int) -> None:
-        """Send the steps whose vectors are here, and wait for all but the newest `keep`, which are long done."""
-        while self._pending and (len(self._pending) > keep or self._pending[0].drained.ready()):
+    def arrived(self, *, keep: int, early: bool) -> Iterator[tuple[StepSummary | None, NDArray[np.float64]]]:
+        """Hand out the steps in order with their vectors, and wait for all but the newest `keep`, which are long done;
+        `early` also those that are here already."""
+        while self._pending and (len(self._pending) > keep or (early and self._pending[0].drained.ready())):
             pending = self._pending.popleft()
             try:
-                report = Report(pending.summary, Packed.of(pending.drained.read()))
-                self._transport.send(report)
+                vector = pending.drained.read()
             except BaseException:
-                self.lost += 1
+                self.lost += pending.summary is not None
                 raise
-            self.last = report
+            yield pending.summary, vector
+
+    def send(self, summary: StepSummary, vector: NDArray[np.float64]) -> None:
+        """Send a step that has arrived."""
+        try:
+            self.last = Report(summary, Packed.of(vector))
+            self._transport.send(self.last)
+        except BaseException:
+            self.lost += 1
+            raise
 
     def discard(self) -> None:
         """Give up on what is not sent yet."""
-        self.lost += len(self._pending)
+        self.lost += sum(pending.summary is not None for pending in self._pending)
         self._pending.clear()

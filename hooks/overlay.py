@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from trimtab.hooks.controls import Capabilities, Controls, ControlValue
-from trimtab.hooks.fence import Accepted, fenced, settled
-from trimtab.hooks.records import Command
+from trimtab.hooks.controls import Controls, ControlValue
+from trimtab.hooks.fence import Accepted, settled
 
 
 class Overlay:
@@ -34,10 +33,9 @@ class Overlay:
         self.controls = base.overlaid(self.accepted.overrides)
         self._base = base
 
-    def obey(self, command: Command | None, *, job: str, attempt: int, capabilities: Capabilities) -> None:
-        """Accept what the fence lets through of `command`."""
-        accepted = fenced(command, job=job, attempt=attempt, current=self.accepted, capabilities=capabilities)
-        if accepted is not None:
+    def accept(self, accepted: Accepted | None) -> None:
+        """Accept what the fence let through, where it is newer than what is accepted."""
+        if accepted is not None and accepted.generation > self.accepted.generation:
             self.accepted = accepted
 
     def resume(self, base: Controls, overrides: Mapping[str, ControlValue], generation: int) -> None:

@@ -111,7 +111,7 @@ class NonFinite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSummary:
-    """One training step of one rank: distributions, sums, controls in effect.
+    """One training step, of one rank or of several summed: distributions, sums, controls in effect.
 
     The key is (job, attempt, step, rank): sending it again changes nothing.
     """
@@ -122,6 +122,11 @@ class StepSummary:
     step: int
     """Optimizer step or rollout step: whatever the trainer counts, from 0."""
     rank: int = 0
+    """Data-parallel rank that reports it."""
+    ranks: int = 1
+    """Processes whose measurements are summed in it."""
+    failed_ranks: int = 0
+    """Those on which a measurement failed in this step: what they could not take is not in it."""
     sketches: dict[str, Sketch] = field(default_factory=dict)
     """`update`: train - denominator, the ratio that the loss clips. `mismatch`: old - rollout (train - rollout where
     nothing was recomputed). `shadow`: the BF16 twin of `update`."""
@@ -154,7 +159,7 @@ class StepSummary:
 
     def __post_init__(self) -> None:
         check_job(self.job)
-        for name in ("attempt", "step", "rank", "generation", "dropped_total"):
+        for name in ("attempt", "step", "rank", "ranks", "failed_ranks", "generation", "dropped_total"):
             check_count(name, getattr(self, name))
         if self.schema_version != SCHEMA_VERSION:
             raise RecordError(f"schema_version: {self.schema_version} is not {SCHEMA_VERSION}; upgrade the older side")

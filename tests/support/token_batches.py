@@ -10,7 +10,7 @@ import torch
 
 from trimtab.hooks import native
 from trimtab.hooks.accumulate import Accumulator, measure
-from trimtab.hooks.accumulate_torch import DeviceSums
+from trimtab.hooks.accumulate_torch import DeviceSums, landing
 from trimtab.hooks.layout import SIZE, measured
 from trimtab.hooks.planes import planes
 from trimtab.hooks.records import MAX_LOGPROB, NonFinite, SignTotals, StepSummary, TokenBatch
@@ -78,7 +78,7 @@ def on_device(tensors: dict[str, Any], reference: Any = "recomputed") -> StepSum
     """The path for accelerators, which runs on any device."""
     sums = DeviceSums()
     sums.add(TokenBatch(**as_torch(tensors)), reference)
-    return read(sums.drain().read())
+    return read(landing(sums.take()).read())
 
 
 def from_tensors(tensors: dict[str, Any], reference: Any = "recomputed") -> StepSummary:

@@ -23,7 +23,7 @@ from token_batches import (
 )
 
 from trimtab.hooks.accumulate import Accumulator
-from trimtab.hooks.accumulate_torch import DeviceSums
+from trimtab.hooks.accumulate_torch import DeviceSums, landing
 from trimtab.hooks.layout import Packed
 from trimtab.hooks.records import NonFinite, SignTotals, TokenBatch
 from trimtab.hooks.sketch import ZERO_BIN, Sketch, bin_index
@@ -167,7 +167,7 @@ def test_other_float_types_are_read_as_float32(dtype: torch.dtype) -> None:
     assert_same(accumulated(other), wanted)
     device = DeviceSums()
     device.add(TokenBatch(**other), "recomputed")
-    assert_same(read(device.drain().read()), wanted)
+    assert_same(read(landing(device.take()).read()), wanted)
 
 
 @pytest.mark.parametrize("kind", [bool, np.int64, np.int32, np.float32, np.float64, np.uint8])

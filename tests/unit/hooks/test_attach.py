@@ -99,9 +99,11 @@ def test_a_rank_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("when", [Liveness.LIVE, Liveness.NEXT_ROLLOUT])
-def test_only_rank_0_may_have_live_controls(when: Liveness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_collective_only_rank_0_may_have_live_controls(
+    when: Liveness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     live = Capabilities(controls={"clip_low": Liveness.ABSENT, "clip_high": when})
-    with pytest.raises(ValueError, match=r"capabilities: rank 1 cannot have live controls \(clip_high\), .* broadcast"):
+    with pytest.raises(ValueError, match=r"capabilities: rank 1 cannot have live controls \(clip_high\) .*collective"):
         trimtab.attach("memory:", job="run", rank=1, capabilities=live)
     monkeypatch.setenv("RANK", "2")
     monkeypatch.setenv("WORLD_SIZE", "8")

@@ -1,0 +1,38 @@
+"""What a trainer says about a step beside its tensors: whatever of it cannot be is left out alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from trimtab.hooks.guard import Guard
+from trimtab.hooks.records import check_scalar, check_staleness
+
+
+def usable_facts(
+    guard: Guard, *, scalars: Mapping[str, Any] | None, policy_version: Any, staleness: Any
+) -> dict[str, Any]:
+    """Fields of `StepSummary`. One that cannot be what it is called is counted and logged, and was not observed."""
+    numbers = {}
+    for name, value in (scalars or {}).items():
+        number = guard.taken(f"scalars.{name}", value, partial(_number, name))
+        if number is not None:
+            numbers[name] = number
+    return {
+        "scalars": numbers,
+        "policy_version": guard.taken("policy_version", policy_version, int),
+        "staleness": guard.taken("staleness", staleness, _age),
+    }
+
+
+def _number(name: str, value: Any) -> float:
+    number = float(value)
+    check_scalar(name, number)
+    return number
+
+
+def _age(value: Any) -> float:
+    age = float(value)
+    check_staleness(age)
+    return age

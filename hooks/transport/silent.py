@@ -1,0 +1,25 @@
+"""The transport of a rank that another one reports for."""
+
+from __future__ import annotations
+
+from trimtab.hooks.layout import Report
+from trimtab.hooks.records import Command
+
+
+class SilentTransport:
+    """Takes everything, sends nothing, hears nothing."""
+
+    dropped = 0
+
+    def send(self, report: Report) -> None:
+        """Rank 0 sends it."""
+
+    def command(self) -> Command | None:
+        """None: rank 0 hears it."""
+        return None
+
+    def forget_command(self) -> None:
+        """There is none."""
+
+    def close(self, timeout: float) -> None:
+        """Nothing to let go of."""
