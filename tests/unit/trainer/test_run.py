@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from pathlib import Path
@@ -383,3 +384,43 @@ def test_an_asynchronous_run_resumes(tiny: RunConfig, tmp_path: Path, mode: str)
     assert [row["step"] for row in steps(tmp_path)] == list(range(6))
     assert result.steps == 6
     assert result.reward_eval_bf16 is not None
+
+
+@pytest.mark.parametrize(("layers", "digits", "modulus"), [(4, 16, 10), (8, 24, 60)])
+def test_deeper_models_and_longer_chains_train(
+    tiny: RunConfig, tmp_path: Path, layers: int, digits: int, modulus: int
+) -> None:
+    data = tiny.model_dump() | {"steps": 2}
+    data["task"] |= {"digits": digits, "modulus": modulus}
+    data["model"] |= {"layers": layers, "keep_last": 0.25}
+    data["warm_start"] |= {"steps": 3, "batch": 8}
+    result = execute(validated(data), url="memory:", job="t", out=tmp_path)
+    assert result.steps == 2
+    contract = json.loads((tmp_path / CONTRACT).read_text())
+    blocks = {name.split(".")[1] for name, row in contract["sampler"].items() if row["quantised"]}
+    assert blocks == {str(layer) for layer in range(layers - layers // 4)}
+    assert newest(tmp_path)["model"]["embedding.weight"].shape == (16 if modulus == 10 else 64, 32)
+    assert all(math.isfinite(float(str(row["grad_norm"]))) for row in steps(tmp_path))
+
+
+def test_sgd_resumes_to_the_bit_and_follows_lr_scale(tiny: RunConfig, tmp_path: Path) -> None:
+    data = tiny.model_dump()
+    data["update"] |= {"optimizer": "sgd", "lr": 0.1, "gradient_clip": float("inf")}
+    data["schedule"] = [{"step": 3, "controls": {"lr_scale": 0.0}}]
+    config = validated(data)
+    through, parts = tmp_path / "through", tmp_path / "parts"
+    execute(config, url="memory:", job="t", out=through, attempt=0)
+    execute(config.model_copy(update={"steps": 3, "schedule": ()}), url="memory:", job="t", out=parts, attempt=0)
+    before = newest(parts)["model"]
+    assert newest(parts)["optimizer"]["state"] == {}
+    after = newest(through)["model"]
+    assert all(torch.equal(after[name], value) for name, value in before.items())  # lr_scale = 0 from then on
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    plain = config.model_copy(update={"schedule": ()})
+    execute(plain, url="memory:", job="t", out=whole, attempt=0)
+    execute(plain.model_copy(update={"steps": 3}), url="memory:", job="t", out=resumed, attempt=0)
+    execute(plain, url="memory:", job="t", out=resumed, attempt=0, resume=True)
+    assert steps(resumed) == steps(whole)
+    last, expected = newest(resumed)["model"], newest(whole)["model"]
+    assert all(torch.equal(last[name], value) for name, value in expected.items())
+    assert any(not torch.equal(before[name], value) for name, value in expected.items())
