@@ -56,7 +56,10 @@ def trimtab() -> None:
 
 
 def main() -> None:
-    """Run the command line; a mistake of the user's ends in one line and exit status 1."""
+    """Run the command line; a mistake of the user's ends in one line and exit status 2.
+
+    1 is for what a command found: a ledger that does not replay, a summary that was not delivered.
+    """
     try:
         app(prog_name="trimtab")
     except USER_ERRORS as error:
@@ -67,4 +70,4 @@ def main() -> None:
 
 def _fail(told: str) -> NoReturn:
     Console(stderr=True, soft_wrap=True).print(f"error: {told}", style="red", markup=False, highlight=False)
-    raise SystemExit(1) from None
+    raise SystemExit(2) from None

@@ -1,7 +1,8 @@
-"""A bar for work that turns out to be long."""
+"""A bar for work that turns out to be long, and lines where nobody would see one."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 SLOW_S = 2.0
 """Seconds of work after which the bar is shown."""
 
+LINE_EVERY_S = 10.0
+"""Seconds between two lines."""
+
 Item = TypeVar("Item")
 
 
@@ -21,6 +25,26 @@ class Watch(Protocol):
 
     def __call__(self, items: Iterable[Item], /) -> Iterator[Item]:
         """The items, as they come."""
+
+
+class Lines:
+    """Progress in a log: the first line, the last, and one every ten seconds between.
+
+    >>> Lines(Console()).tell("step 1 of 3")
+    step 1 of 3
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._due = -math.inf
+
+    def tell(self, line: str, *, last: bool = False) -> None:
+        """Print `line` where one is due, or it is the last."""
+        now = self._clock()
+        if last or now >= self._due:
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._due = now + LINE_EVERY_S
 
 
 @contextmanager

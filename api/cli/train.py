@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from trimtab.api.cli.errors import UsageError
+from trimtab.api.cli.progress import Lines
 from trimtab.hooks.records import RecordError
 from trimtab.hooks.transport.base import UrlError
 from trimtab.trainer.checkpoint import CheckpointError
@@ -51,7 +52,8 @@ def train(
         console.print(f"{result.steps} steps done, in {out}")
         if result.reward_eval_bf16 is not None:
             console.print(f"reward of the trained policy, sampled in bf16: {result.reward_eval_bf16:.3f}")
-            console.print(f"... sampled in {result.sampler_format}: {result.reward_eval_sampler:.3f}")
+        if result.reward_eval_sampler != result.reward_eval_bf16:
+            console.print(f"... sampled as in the run, in {result.sampler_format}: {result.reward_eval_sampler:.3f}")
 
 
 def _train(
@@ -59,13 +61,24 @@ def _train(
 ) -> RunResult:
     settings = load_config(config, overrides)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
+    console = Console(stderr=True)
+    in_log = not quiet and not console.is_terminal
+    lines, warm_lines = Lines(console), Lines(console)
+    with Progress(*columns, console=console, disable=quiet or in_log, transient=True) as progress:
         warm = progress.add_task("warm start", total=None, visible=False)
         steps = progress.add_task("training", total=settings.steps)
 
         def on_step(record: StepRecord) -> None:
             what = f"reward {record.reward_mean:.2f}, entropy {record.entropy:.3f}, mismatch {record.mismatch_std:.3f}"
             progress.update(steps, completed=record.step + 1, description=what)
+            if in_log:
+                done = record.step + 1
+                lines.tell(f"step {done} of {settings.steps}: {what}", last=done == settings.steps)
+
+        def on_warm_start(done: int, total: int) -> None:
+            progress.update(warm, completed=done, total=total, visible=done < total)
+            if in_log:
+                warm_lines.tell(f"warm start: step {done} of {total}", last=done == total)
 
         return execute(
             settings,
@@ -73,6 +86,6 @@ def _train(
             job=job,
             out=out,
             resume=resume,
-            on_warm_start=lambda done, total: progress.update(warm, completed=done, total=total, visible=done < total),
+            on_warm_start=on_warm_start,
             on_step=on_step,
         )

@@ -124,7 +124,7 @@ MISTAKES = {
 def test_a_mistake_is_told_in_one_line(ledger: Path, mistake: str) -> None:
     arguments, told = MISTAKES[mistake]
     done = trimtab(*(str(ledger) if one == "LEDGER" else one for one in arguments), check=False)
-    assert done.returncode == 1, done.stdout
+    assert done.returncode == 2, done.stdout
     assert done.stderr.startswith("error: ")
     assert told in done.stderr
     assert done.stderr.count("\n") == 1
@@ -135,7 +135,7 @@ def test_a_taken_port_is_a_mistake(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = trimtab("serve", "--db", tmp_path / "agent.db", "--port", port, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith(f"error: port: cannot listen on 127.0.0.1:{port}")
 
 
@@ -176,7 +176,7 @@ def test_one_job_that_differs_fails_the_whole_and_the_others_are_still_told(seve
 
 def test_a_job_without_a_ledger_cannot_be_replayed_alone(several: Path) -> None:
     done = trimtab("replay", several, "--job", "three", check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "the ledger of three is empty" in done.stderr
 
 
@@ -197,7 +197,7 @@ def test_a_file_of_another_schema_is_refused_and_left_alone(
         connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
     arguments = ["replay", several] if command == "replay" else ["export", "one", "--db", several]
     done = trimtab(*arguments, check=False)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert told in done.stderr
     with sqlite3.connect(several) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(revision,)]
@@ -207,7 +207,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "other.db") as connection:
         connection.execute("CREATE TABLE mine (x)")
     done = trimtab("replay", tmp_path / "other.db", check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "is no database of trimtab's" in done.stderr
 
 

@@ -79,7 +79,7 @@ def test_an_export_keeps_a_link_and_writes_into_a_pipe(ledger: Path, exported: s
 )
 def test_an_odd_place_is_told_in_one_line(ledger: Path, arguments: list[str], told: str) -> None:
     done = trimtab(*arguments, *(["--db", str(ledger)] if arguments[0] == "export" else []), check=False)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert done.stderr.startswith(f"error: {told}")
 
 
@@ -96,7 +96,7 @@ def test_a_file_of_another_job_is_told_in_one_line(exported: str, tmp_path: Path
     file = tmp_path / "other.jsonl"
     file.write_text(json.dumps({**json.loads(header), "job": job}) + "\n" + rest)
     done = trimtab("replay", file, check=False)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert told in done.stderr
 
 
@@ -105,6 +105,26 @@ def test_a_damaged_database_is_told_in_one_line(ledger: Path, tmp_path: Path) ->
     whole = ledger.read_bytes()
     damaged.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
     done = trimtab("replay", damaged, check=False)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert done.stderr.startswith("error: db: ")
     assert done.stderr.rstrip().endswith("database disk image is malformed")
+
+
+def test_a_run_in_a_log_tells_its_steps_and_one_reward_where_there_is_one(tmp_path: Path) -> None:
+    settings = {
+        "steps": "2",
+        "rollout.prompts": "2",
+        "rollout.group_size": "2",
+        "rollout.lag": "0",
+        "update.minibatches": "1",
+        "warm_start.steps": "1",
+        "evaluation.prompts": "4",
+        "model.width": "32",
+        "model.layers": "1",
+    }
+    arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    done = trimtab("train", *arguments, "--out", tmp_path / "run")
+    told = [line.partition(":")[0] for line in done.stderr.splitlines()]
+    assert told[-2:] == ["step 1 of 2", "step 2 of 2"]
+    assert "reward of the trained policy, sampled in bf16" in done.stdout
+    assert "sampled as in the run" not in done.stdout

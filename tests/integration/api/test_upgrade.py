@@ -166,7 +166,7 @@ def test_a_command_tells_it_in_one_line(client: Client, url: str, db: Path) -> N
     drive(client, Plant(seed=0), 3)
     settings_of_another_version(db)
     for done in (trimtab("replay", db, check=False), trimtab("status", "run", "--url", url, check=False)):
-        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert "job 'run': its settings" in done.stderr
     assert "job 'run': its settings" in trimtab("status", "--url", url).stdout
 

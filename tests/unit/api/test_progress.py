@@ -1,4 +1,4 @@
-"""A bar appears only when the work turns out to be long."""
+"""A bar appears only when the work turns out to be long, and lines where there is no bar."""
 
 import io
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from trimtab.api.cli.progress import SLOW_S, bar
+from trimtab.api.cli.progress import SLOW_S, Lines, bar
 
 
 def drawn(seconds: float, *, quiet: bool = False) -> str:
@@ -23,6 +23,15 @@ def ticking(step: float) -> Iterator[float]:
     while True:
         yield now
         now += step
+
+
+def test_in_a_log_the_first_line_the_last_and_one_every_ten_seconds_are_printed() -> None:
+    out = io.StringIO()
+    seconds = iter([0.0, 4.0, 9.9, 10.0, 12.0, 13.0])
+    lines = Lines(Console(file=out), clock=lambda: next(seconds))
+    for step in range(6):
+        lines.tell(f"step {step}", last=step == 5)
+    assert out.getvalue() == "step 0\nstep 3\nstep 5\n"
 
 
 def test_short_work_draws_nothing() -> None:
