@@ -77,7 +77,7 @@ def controls_view(state: RunState) -> ControlsView:
                 applied=getattr(reported.applied, name) if reported else None,
                 desired=wanted.get(name),
                 by_person=name in state.person_overrides,
-                liveness=capabilities.controls.get(name, Liveness.ABSENT),
+                liveness=_liveness(name, capabilities),
                 low=NUMERIC_BOUNDS[name].low if name in NUMERIC_BOUNDS else None,
                 high=_finite(NUMERIC_BOUNDS[name].high) if name in NUMERIC_BOUNDS else None,
                 choices=_choices(name, capabilities),
@@ -85,6 +85,12 @@ def controls_view(state: RunState) -> ControlsView:
             for name in CONTROL_NAMES
         ],
     )
+
+
+def _liveness(name: str, capabilities: Capabilities) -> Liveness:
+    """When a change of the control takes effect; where the rollouts record no head, centering cannot be had at all."""
+    lacking = name == "centering" and not capabilities.sampler_head
+    return Liveness.ABSENT if lacking else capabilities.controls.get(name, Liveness.ABSENT)
 
 
 def _finite(value: float) -> float | None:

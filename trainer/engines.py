@@ -53,7 +53,11 @@ def check_fits(config: RunConfig, model: nn.Module) -> None:
                 set_format(engine, value)
                 engine_of(engine)
             except ValueError as error:
-                raise ConfigError(f"controls.{name}: {value!r}: {error} (at step {step})") from error
+                layer, _, native = str(error).partition(": execution: ")
+                told = f"controls.{name}: {value!r}: {error}"
+                if native:  # the format could be had, but not as it is to be executed
+                    told = f"model.execution: {native}; asked for by controls.{name} = {value!r}, in {layer}"
+                raise ConfigError(f"{told} (at step {step})") from error
         for name in CONTROL_NAMES:
             refusal = can.refusal(name, getattr(controls, name))
             if refusal is not None:

@@ -156,7 +156,8 @@ class NumberFormat(ABC):
                 what = "in_features" if dim == -1 else "out_features"
                 raise ValueError(
                     f"{name}: dimension {len(shape) + dim} ({what}) is {shape[dim]}, not divisible by {block}, "
-                    f"the {role} block of {self.name}; choose a format with smaller blocks or keep this layer out"
+                    f"the {role} block of {self.name}; choose a format with smaller blocks, or keep "
+                    "this layer out (model.keep in a run's configuration)"
                 )
 
 

@@ -160,6 +160,8 @@ def test_a_trainer_that_records_no_head_cannot_be_centred(client: Client) -> Non
     drive(client, Plant(seed=0, capabilities=headless, job="headless"), 1)
     with pytest.raises(ClientError, match=r"overrides\.centering: the rollouts record no sampler head"):
         client.patch_controls("headless", {"centering": True}, reason="r")
+    centering = next(one for one in client.controls("headless").controls if one.name == "centering")
+    assert centering.liveness is Liveness.ABSENT
 
 
 @pytest.mark.parametrize(

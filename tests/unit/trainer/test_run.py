@@ -104,6 +104,11 @@ def test_running_and_resuming_again_are_new_attempts_to_the_agent(tiny: RunConfi
             },
             r"controls\.sampler_format.*48.*32",
         ),
+        (
+            {"model": {"execution": "native"}, "controls": {"train_format": "fp8-tensor"}},
+            r"model\.execution: 'native' is refused: .* asked for by controls\.(train|sampler)_format = ",
+        ),
+        ({"model": {"width": 36}}, r"keep this layer out \(model\.keep in a run's configuration\)"),
         ({"model": {"moe_only": True}}, r"model\.moe_only: the model has no experts"),
         ({"model": {"keep_last": 1.0}}, r"keeps every layer of the model and quantises none"),
         ({"model": {"keep": ["nope"]}}, r"model\.keep: 'nope' matches no layer"),
