@@ -12,8 +12,8 @@ FP8 = (
     *("fp8-tensor", "fp8-tensor-hybrid", "fp8-tensor-acc14", "fp8-row", "fp8-row-acc14"),
     *("fp8-block", "fp8-block-32", "mxfp8", "mxfp8-rceil"),
 )
-MIXED = {"fp8-tensor": "fp8-tensor-mixed", "fp8-row": "fp8-row-mixed"}
-E5M2 = {"fp8-tensor-mixed": "fp8-tensor-e5m2", "fp8-row-mixed": "fp8-row-e5m2"}
+E5M2 = {f"{name}-{variant}": name for name in ("fp8-tensor", "fp8-row") for variant in ("mixed", "e5m2")}
+"""The same with E4M3, by name."""
 NVFP4 = ("nvfp4", "nvfp4-46", "nvfp4-46-mae", "nvfp4-pretrain")
 
 
@@ -24,17 +24,16 @@ def rungs() -> dict[str, Rung]:
 
 @pytest.mark.slow
 def test_fp8_is_far_closer_to_bf16_than_nvfp4(rungs: dict[str, Rung]) -> None:
-    assert set(rungs) == {"bf16", "bf16 + fp8 kv", *FP8, *MIXED.values(), *E5M2.values(), *NVFP4}
+    assert set(rungs) == {"bf16", "bf16 + fp8 kv", *FP8, *E5M2, *NVFP4}
     for name in FP8:
         assert rungs["bf16"].std < rungs["bf16 + fp8 kv"].std < rungs[name].std
         assert all(rungs[name].std < rungs[other].std / 3.5 for other in NVFP4)
 
 
 @pytest.mark.slow
-def test_each_operand_in_e5m2_adds_to_the_mismatch(rungs: dict[str, Rung]) -> None:
-    for fewer, more in (*MIXED.items(), *E5M2.items()):
-        assert rungs[more].std > 1.2 * rungs[fewer].std
-        assert rungs[more].std < rungs["nvfp4"].std
+def test_a_bit_less_of_significand_costs_nearly_twice_the_mismatch(rungs: dict[str, Rung]) -> None:
+    for name, e4m3 in E5M2.items():
+        assert 1.5 * rungs[e4m3].std < rungs[name].std < rungs["nvfp4"].std
 
 
 @pytest.mark.slow
