@@ -22,7 +22,6 @@ from trimtab.trainer.quant.layers import (
     set_backward,
     set_execution,
     set_format,
-    thaw,
 )
 from trimtab.trainer.quant.linear import QuantLayer, QuantLinear
 from trimtab.trainer.quant.manifest import manifest
@@ -54,5 +53,4 @@ __all__ = [
     "set_backward",
     "set_execution",
     "set_format",
-    "thaw",
 ]

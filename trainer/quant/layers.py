@@ -116,12 +116,6 @@ def freeze(model: nn.Module) -> None:
         layer.freeze()
 
 
-def thaw(model: nn.Module) -> None:
-    """Undo `freeze`."""
-    for _, layer in quant_layers(model):
-        layer.thaw()
-
-
 def _not_kept(model: nn.Module) -> dict[str, QuantLayer]:
     """At least one: `convert` refuses to keep them all."""
     return {name: layer for name, layer in required_layers(model).items() if not layer.kept}

@@ -120,17 +120,12 @@ class QuantLayer(nn.Module, ABC):
         self._forget()
 
     def freeze(self) -> None:
-        """Quantise the weight once and reuse it until `thaw`.
+        """Quantise the weight once and reuse it from now on.
 
         In-place changes that torch counts (optimizer steps, `load_state_dict`, `copy_` under `no_grad`) are noticed and
         quantise again; writes through `weight.data` are not counted by torch: call `freeze` again after them.
         """
         self._frozen = True
-        self._forget()
-
-    def thaw(self) -> None:
-        """Quantise the weight in every forward pass again."""
-        self._frozen = False
         self._forget()
 
     def _forget(self) -> None:
