@@ -111,6 +111,10 @@ def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
     def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         on_invalid(request)
+        kind = request.headers.get("content-type", "")
+        if not _is_json(kind) and any(detail["loc"] == ("body",) for detail in error.errors()):
+            message = "the body was not read as JSON; send the header content-type: application/json"
+            return answer(HTTPStatus.UNPROCESSABLE_ENTITY, [Problem(field="Content-Type", value=kind, message=message)])
         return answer(HTTPStatus.UNPROCESSABLE_ENTITY, [_from_validation(detail) for detail in error.errors()])
 
     def refused(_: Request, error: Exception) -> JSONResponse:
@@ -167,6 +171,11 @@ def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
     app.add_exception_handler(DBAPIError, database)
     app.add_exception_handler(UnreadableJobError, unreadable)
     app.add_exception_handler(Exception, broken)
+
+
+def _is_json(content_type: str) -> bool:
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
 def _unread(cause: BaseException | None) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from trimtab.agent.state import State
@@ -51,19 +51,11 @@ def _show_jobs(console: Console, jobs: list[JobView]) -> None:
     if not jobs:
         console.print("no job has reported yet")
         return
-    table = Table(
-        "job",
-        "state",
-        "judged",
-        "mode",
-        "attempt",
-        "step",
-        "last",
-        "firing",
-        "quarantined",
-        box=None,
-        header_style="dim",
-    )
+    quarantine = any(one.quarantined for one in jobs)
+    whole = ["state", "judged", "mode", "attempt", "step", "last", "firing", *(["quarantined"] if quarantine else [])]
+    table = Table(Column("job", overflow="fold"), box=None, header_style="dim")
+    for name in whole:  # a narrow terminal folds the name of the job and cuts no number
+        table.add_column(name, no_wrap=True)
     for one in jobs:
         step = "-" if one.step is None else str(one.step)
         attempt = "-" if one.attempt is None else str(one.attempt)
@@ -76,7 +68,7 @@ def _show_jobs(console: Console, jobs: list[JobView]) -> None:
             step,
             "-" if one.age is None else f"{_duration(one.age)} ago",
             str(one.firing),
-            str(one.quarantined),
+            *([str(one.quarantined)] if quarantine else []),
         )
     console.print(table)
     for one in jobs:

@@ -21,9 +21,9 @@ def drive(client: Client, plant: Plant, steps: int) -> None:
         plant.obey(client.ingest(plant.advance()).command)
 
 
-def trimtab(*arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run the command line to its end, 200 columns wide and without colours."""
-    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
+def trimtab(*arguments: str | Path, check: bool = True, columns: int = 200) -> subprocess.CompletedProcess[str]:
+    """Run the command line to its end, `columns` wide and without colours."""
+    environment = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
     command = [sys.executable, "-c", "from trimtab.api.cli import main; main()", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
     assert not check or done.returncode == 0, done.stdout + done.stderr

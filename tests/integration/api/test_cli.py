@@ -46,6 +46,16 @@ def test_status_of_everything_and_of_one_job(client: Client, url: str) -> None:
     assert "saved" in trimtab("status", "--url", url).stdout
 
 
+def test_a_narrow_terminal_cuts_no_attempt(client: Client, url: str) -> None:
+    plant = Plant(seed=0, job="a-name-that-is-longer-than-most-names-of-runs-are", attempt=1796008851, step=123456)
+    drive(client, plant, 1)
+    text = trimtab("status", "--url", url, columns=80).stdout
+    assert "1796008851" in text
+    assert "123457" in text
+    assert " ago" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_replay_of_a_database_is_identical(ledger: Path) -> None:
     done = trimtab("replay", ledger)
     assert "saved: 31 entries" in done.stdout

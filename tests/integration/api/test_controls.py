@@ -140,6 +140,18 @@ def test_infinity_in_json_is_no_control_value(http: httpx.Client, plant: Plant) 
     }
 
 
+@pytest.mark.parametrize("kind", [{}, {"content-type": "application/x-www-form-urlencoded"}])
+def test_a_body_that_is_not_said_to_be_json_is_told_how_to_say_it(
+    http: httpx.Client, plant: Plant, kind: dict[str, str]
+) -> None:
+    body = '{"overrides": {"clip_low": 0.1}, "reason": "r"}'
+    response = http.patch(f"/v1/jobs/{plant.job}/controls", content=body, headers=kind)
+    assert response.status_code == 422
+    (problem,) = response.json()["errors"]
+    assert problem["field"] == "Content-Type"
+    assert problem["message"].endswith("send the header content-type: application/json")
+
+
 @pytest.mark.parametrize("body", [{"overrides": {"centering": True}}, {"overrides": {"centering": True}, "reason": ""}])
 def test_a_reason_is_mandatory(http: httpx.Client, plant: Plant, body: dict[str, Any]) -> None:
     response = http.patch(f"/v1/jobs/{plant.job}/controls", json=body)
