@@ -14,7 +14,7 @@ from trimtab.api.problem import CONFLICT, ERRORS
 from trimtab.api.routes.common import MetricsOf, ServiceOf, Value
 from trimtab.api.service import Taken
 from trimtab.api.views import View
-from trimtab.hooks.controls import CONTROL_NAMES, ControlError, Controls, ControlValue, check_value
+from trimtab.hooks.controls import CONTROL_NAMES, ControlError, Controls, ControlValue, check_value, no_such_control
 from trimtab.hooks.records import Command, StepSummary
 
 router = APIRouter(tags=["summaries"])
@@ -39,7 +39,7 @@ def _known_names(applied: Any) -> Any:
     """Refuse controls that do not exist, which a record that ignores unknown keys would lose."""
     for name in applied if isinstance(applied, dict) else ():
         if name not in CONTROL_NAMES:
-            raise ControlError(f"{shown_text(str(name))}: no such control; the controls are {', '.join(CONTROL_NAMES)}")
+            raise ControlError(no_such_control(shown_text(str(name))))
     return applied
 
 
