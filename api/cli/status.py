@@ -74,6 +74,8 @@ def _show_jobs(console: Console, jobs: list[JobView]) -> None:
     for one in jobs:
         if one.problem is not None:
             console.print(one.problem, style="yellow", markup=False, highlight=False, soft_wrap=True)
+        if one.silent:
+            console.print(f"{one.name}: {_silence(one)}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def _show_health(console: Console, health: HealthView) -> None:
@@ -84,7 +86,8 @@ def _show_health(console: Console, health: HealthView) -> None:
     told = f"({judged})  mode {line.mode.value}  {at}{age}"
     console.print(Text(line.name, "bold"), "", _styled(line.state), told, markup=False, soft_wrap=True)
     if line.silent:
-        console.print("silent: what follows was true of its last summary", style="yellow")
+        told = f"{_silence(line)}; what follows was true of its last summary"
+        console.print(told, style="yellow", markup=False, highlight=False, soft_wrap=True)
     verdicts = Table("detector", "state", "what was seen", box=None, header_style="dim")
     for verdict in health.verdicts:
         shown = _styled(State.NOT_OBSERVED, verdict.state.value) if line.silent else _styled(verdict.state)
@@ -114,6 +117,11 @@ def _overrides(controls: ControlsView) -> str:
 
 def _styled(state: State, told: str = "") -> Text:
     return Text(told or state.value, STYLE[state])
+
+
+def _silence(line: JobView) -> str:
+    since = "" if line.age is None else f" for {_duration(line.age)}"
+    return f"silent{since}: it has finished, was stopped, or does not reach the agent"
 
 
 def _duration(seconds: float) -> str:

@@ -46,6 +46,16 @@ def test_status_of_everything_and_of_one_job(client: Client, url: str) -> None:
     assert "saved" in trimtab("status", "--url", url).stdout
 
 
+def test_a_silent_job_is_told_with_how_long_it_has_been(client: Client, url: str, db: Path) -> None:
+    drive(client, Plant(seed=0, job="gone"), 3)
+    assert "silent" not in trimtab("status", "--url", url).stdout
+    with sqlite3.connect(db) as connection:
+        connection.execute("UPDATE ledger SET received_at = received_at - 10800")
+    told = "silent for 3 h: it has finished, was stopped, or does not reach the agent"
+    assert f"gone: {told}" in trimtab("status", "--url", url).stdout
+    assert f"{told}; what follows was true" in trimtab("status", "gone", "--url", url).stdout
+
+
 def test_a_narrow_terminal_cuts_no_attempt(client: Client, url: str) -> None:
     plant = Plant(seed=0, job="a-name-that-is-longer-than-most-names-of-runs-are", attempt=1796008851, step=123456)
     drive(client, plant, 1)
