@@ -25,7 +25,7 @@ MULTIPLE = 16
 def refusal(fmt: NumberFormat, device: torch.device, shape: torch.Size) -> str | None:
     """Why a weight of `shape` [N, K] cannot be multiplied natively in `fmt` on `device`; None if it can."""
     if not _multiplies_e4m3(fmt):
-        return f"format {fmt.name} has no native kernel here; fp8-tensor and fp8-row have"
+        return f"format {fmt.name} has no native kernel here; fp8-tensor, fp8-tensor-hybrid and fp8-row have"
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < FIRST_CAPABILITY:
         return f"{device} has compute capability below 8.9, and so no FP8"
     if device.type not in ("cuda", "cpu"):

@@ -74,7 +74,7 @@ def test_automatic_execution_on_a_cpu_is_emulated_and_labelled(name):
 @pytest.mark.parametrize(
     ("name", "size", "reason"),
     [
-        ("nvfp4", 64, "format nvfp4 has no native kernel here; fp8-tensor and fp8-row have"),
+        ("nvfp4", 64, "format nvfp4 has no native kernel here; fp8-tensor, fp8-tensor-hybrid and fp8-row have"),
         ("fp8-block-32", 64, "format fp8-block-32 has no native kernel here"),
         ("fp8-row", 40, r"shape \[40, 40\] is not of whole 16s"),
     ],
