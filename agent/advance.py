@@ -22,6 +22,7 @@ from trimtab.agent.incidents import advanced, fingerprint, is_open
 from trimtab.agent.operator import obeyed
 from trimtab.agent.policy import decided
 from trimtab.agent.reading import Reading
+from trimtab.agent.reference import reference_for
 from trimtab.agent.regime import is_over, mean_entropy, restarted
 from trimtab.agent.run_state import RunState
 from trimtab.agent.signals import read_all
@@ -120,7 +121,10 @@ def _read(config: AgentConfig, state: RunState, summary: StepSummary, *, acted: 
     if acted or (not held and is_over(config.regime, begun_at, entropy)):
         tracks, begun_at = restarted(tracks), None
     state = replace(state, tracks=tracks, regime_entropy=entropy if begun_at is None else begun_at)
-    return state, Reading(summary=summary, tracks=tracks, window=config.window)
+    reference = reference_for(config.references, summary.applied)
+    if reference is not None and is_over(config.regime, reference.entropy, entropy):
+        reference = None
+    return state, Reading(summary=summary, tracks=tracks, window=config.window, reference=reference)
 
 
 def _judged(config: AgentConfig, state: RunState, reading: Reading) -> tuple[RunState, tuple[Event, ...]]:

@@ -11,6 +11,7 @@ from trimtab.agent.baselines import BaselineSettings
 from trimtab.agent.checks import MOST, ConfigError, require
 from trimtab.agent.detectors import DetectorSettings
 from trimtab.agent.incidents import IncidentSettings
+from trimtab.agent.reference import Reference
 from trimtab.agent.regime import RegimeSettings
 from trimtab.agent.remedies import REMEDIES
 from trimtab.agent.state import Mode
@@ -65,6 +66,8 @@ class AgentConfig:
     detectors: DetectorSettings = field(default_factory=DetectorSettings)
     incidents: IncidentSettings = field(default_factory=IncidentSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
+    references: dict[str, Reference] = field(default_factory=dict)
+    """Calibrations by the format of the sampler; see `trimtab.agent.reference`."""
 
     def __post_init__(self) -> None:
         require(2 <= self.window <= 1000, "window", self.window, "2 to 1000 steps")
@@ -128,6 +131,8 @@ def _typed(value: Any, hint: Any, path: str) -> Any:
         if value not in known:
             raise ConfigError(f"{path}: {value!r} is none of {', '.join(map(str, known))}")
         return hint(value)
+    if get_origin(hint) is dict:
+        raise ConfigError(f"{path}: cannot be written as a setting; give `trimtab serve --calibration` the file")
     if get_origin(hint) is tuple:
         if isinstance(value, str) or not isinstance(value, list | tuple):
             raise ConfigError(f"{path}: {value!r} is not a list")

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trimtab.agent.baselines import Level
+from trimtab.agent.reference import Reference
 from trimtab.agent.state import State
 from trimtab.agent.tracks import Track
 from trimtab.hooks.records import StepSummary
 
-Reference = Literal["anchor", "highest", "lowest"]
+Reached = Literal["anchor", "highest", "lowest"]
 """Levels of a baseline that a value can be compared with; see `trimtab.agent.baselines`."""
 
 
@@ -25,6 +26,8 @@ class Reading:
     """By signal; windows include this step, baselines do not."""
     window: int
     """Steps in a window mean."""
+    reference: Reference | None = None
+    """What a calibration of the job's format says, where it is about a regime such as this."""
 
     def value(self, name: str) -> float | None:
         """This step's value of a signal; None when it has none."""
@@ -52,12 +55,12 @@ class Reading:
         """True once the signal's baseline has an anchor."""
         return self.level(name, "anchor") is not None
 
-    def level(self, name: str, which: Reference) -> Level | None:
+    def level(self, name: str, which: Reached) -> Level | None:
         """A reference of the signal's baseline; None during its warm-up."""
         track = self.tracks.get(name)
         return None if track is None else getattr(track.baseline, which)
 
-    def distance(self, name: str, which: Reference = "anchor") -> float | None:
+    def distance(self, name: str, which: Reached = "anchor") -> float | None:
         """This step's distance to a reference in robust sd; None without a finite value or a reference."""
         value, level = self.value(name), self.level(name, which)
         return None if value is None or level is None or not math.isfinite(value) else level.distance(value)

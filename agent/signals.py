@@ -130,10 +130,16 @@ def clip_fraction_negative(summary: StepSummary) -> float | None:
     return None if tokens is None else tokens.fraction_below(bounds(summary).low)
 
 
+def twin_clip_fraction_negative(summary: StepSummary) -> float | None:
+    """Share of negative-advantage tokens that the BF16 twin would clip, under nominal bounds."""
+    tokens = _sign(summary, "shadow", Sign.NEGATIVE)
+    return None if tokens is None else tokens.fraction_below(ClipBounds.nominal(summary.applied).low)
+
+
 def escape_excess(summary: StepSummary) -> float | None:
     """`clip_fraction_negative` minus that of the BF16 twin under nominal bounds: penalties that precision loses."""
-    own, twin = clip_fraction_negative(summary), _sign(summary, "shadow", Sign.NEGATIVE)
-    return None if own is None or twin is None else own - twin.fraction_below(ClipBounds.nominal(summary.applied).low)
+    own, twin = clip_fraction_negative(summary), twin_clip_fraction_negative(summary)
+    return None if own is None or twin is None else own - twin
 
 
 def _quantile_signal(sign: Sign, q: float) -> Signal:
@@ -164,9 +170,14 @@ def asymmetry_mean(summary: StepSummary) -> float | None:
     return _asymmetry(summary, "update", lambda tokens: tokens.sum("log_ratio") / tokens.n)
 
 
+def twin_asymmetry(summary: StepSummary) -> float | None:
+    """`asymmetry` of the BF16 twin at the same weights, nats: what staleness does."""
+    return _asymmetry(summary, "shadow", _q05)
+
+
 def asymmetry_gap(summary: StepSummary) -> float | None:
     """`asymmetry` minus that of the BF16 twin at the same weights, nats: what precision does, staleness taken away."""
-    own, twin = asymmetry(summary), _asymmetry(summary, "shadow", _q05)
+    own, twin = asymmetry(summary), twin_asymmetry(summary)
     return None if own is None or twin is None else own - twin
 
 

@@ -90,7 +90,7 @@ def _typed(kind: Any, value: Any, path: str) -> Any:
         return _record(kind, value, path)
     origin, args = get_origin(kind), get_args(kind)
     if origin is dict and isinstance(value, dict):
-        return {key: _typed(args[1], item, f"{path}.{key}") for key, item in value.items()}
+        return {_key(args[0], key, path): _typed(args[1], item, f"{path}.{key}") for key, item in value.items()}
     if origin is tuple and isinstance(value, list):
         if args[0] in (int, str) and set(map(type, value)) <= {args[0]}:
             return tuple(value)
@@ -102,6 +102,15 @@ def _typed(kind: Any, value: Any, path: str) -> Any:
     if origin is None and (scalar := _scalar(kind, value)) is not _WRONG:
         return scalar
     raise WireError(f"{path}: {value!r} is not {getattr(kind, '__name__', kind)}")
+
+
+def _key(kind: Any, key: Any, path: str) -> Any:
+    """A key of an object: a string in JSON, whatever it stands for."""
+    if kind is not int or isinstance(key, int):
+        return key
+    if not key.removeprefix("-").isdecimal():
+        raise WireError(f"{path}: {key!r} is not int")
+    return int(key)
 
 
 def _record(kind: Any, value: Any, path: str) -> Any:

@@ -2,7 +2,7 @@
 
 Let a = q05(A < 0) - q05(A > 0) of the clipped log-ratio (nats). Below the lower clip bound a punished token carries
 no gradient, so when a falls, penalties are lost (arXiv 2609.22870). No absolute limit on a works: two versions of
-staleness alone give -0.25 in healthy BF16 runs, and |a| > 0.2 fired on 12 of 13 healthy runs. The judge is one of two
+staleness alone give -0.25 in healthy BF16 runs, and |a| > 0.2 fired on 12 of 13 healthy runs. The judge is one of three
 references, and the verdict says which.
 
 1. The BF16 twin, where it is reported (at most `twin_age` steps ago): g = a - a(twin) takes away what staleness does.
@@ -13,7 +13,10 @@ references, and the verdict says which.
    is the penalties themselves, WARN: mean5(e) > 0.1, e being the share of negative tokens that the bound in effect
    silences, less that of the twin under nominal bounds. Measured: mostly 0.10 to 0.22 in failing runs, at most 0.080 in
    healthy NVFP4 ones, 0.06 to 0.12 in calibrated ones whose displacement has reached its cap.
-2. The learnt baseline otherwise, WARN: the downward CUSUM (k = 1, h = 20) of the standardised distance of a, or of
+2. A calibration of the sampler's format (`trimtab.agent.reference`), where there is no such twin: the same rules with
+   the values that the twin had when it was calibrated. Only while the regime is the calibration's, since what staleness
+   does changes with the policy.
+3. The learnt baseline otherwise, WARN: the downward CUSUM (k = 1, h = 20) of the standardised distance of a, or of
    the difference of means, to its anchor. The difference of signs cancels common wander of the noise; a shift of 0.2
    nats of the lowest 5 % of the negative tokens was seen in 2 steps, one of 0.02 under 15 % wander in 2 to 7, without
    a false alarm in 3 x 1000 healthy steps. The baseline holds for one regime (`trimtab.agent.regime`); between
@@ -29,6 +32,7 @@ from trimtab.agent.checks import MOST, require
 from trimtab.agent.cusum import Cusum, CusumSettings
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
+from trimtab.agent.reference import Reference
 from trimtab.agent.state import Finding, State
 
 
@@ -87,10 +91,14 @@ class Asymmetry:
         escape = reading.mean("escape_excess", max_age=settings.twin_age)
         if reading.broken(gap, clip, escape, reading.value("asymmetry"), reading.value("asymmetry_mean")):
             return after, Finding(state=State.INCONCLUSIVE, message="a log-ratio's asymmetry is not finite")
+        against = "the BF16 twin"
+        if gap is None and reading.reference is not None:
+            against = f"the calibration of {reading.reference.sampler_format}"
+            gap, escape = _calibrated(reading, reading.reference)
         if gap is not None and moved and escape is not None:
-            return after, _behind_moved_bounds(gap, escape, settings)
+            return after, _behind_moved_bounds(gap, escape, settings, against)
         if gap is not None and not moved and clip is not None:
-            return after, _against_twin(gap, clip, settings)
+            return after, _nominally(gap, clip, settings, against)
         return after, _against_baseline(after, settings, reading)
 
 
@@ -101,7 +109,16 @@ def _followed(cusum: Cusum, signal: str, settings: AsymmetrySettings, reading: R
     return cusum if distance is None else cusum.updated(distance, settings.cusum)
 
 
-def _against_twin(gap: float, clip: float, settings: AsymmetrySettings) -> Finding:
+def _calibrated(reading: Reading, reference: Reference) -> tuple[float | None, float | None]:
+    """Gap and escape, by the values that the twin had when the format was calibrated."""
+    own, clipped = reading.mean("asymmetry"), reading.mean("clip_fraction_negative")
+    return (
+        None if own is None else own - reference.twin_asymmetry.location,
+        None if clipped is None else clipped - reference.twin_clip_fraction_negative.location,
+    )
+
+
+def _nominally(gap: float, clip: float, settings: AsymmetrySettings, against: str) -> Finding:
     alarm = gap < -settings.gap_limit and clip > settings.clip_limit
     return Finding(
         state=State.CRITICAL if alarm else State.OK,
@@ -112,12 +129,12 @@ def _against_twin(gap: float, clip: float, settings: AsymmetrySettings) -> Findi
             "clip_fraction_positive": clip,
             "clip_limit": settings.clip_limit,
         },
-        message=f"against the BF16 twin: negative tail {gap:+.3f} nats (limit {-settings.gap_limit:g}), "
+        message=f"against {against}: negative tail {gap:+.3f} nats (limit {-settings.gap_limit:g}), "
         f"positive clip fraction {clip:.4f} (limit {settings.clip_limit:g})",
     )
 
 
-def _behind_moved_bounds(gap: float, escape: float, settings: AsymmetrySettings) -> Finding:
+def _behind_moved_bounds(gap: float, escape: float, settings: AsymmetrySettings, against: str) -> Finding:
     alarm = gap < -settings.gap_limit and escape > settings.escape_limit
     return Finding(
         state=State.WARN if alarm else State.OK,
@@ -128,7 +145,7 @@ def _behind_moved_bounds(gap: float, escape: float, settings: AsymmetrySettings)
             "escape_excess": escape,
             "escape_limit": settings.escape_limit,
         },
-        message=f"against the BF16 twin, with moved clip bounds: negative tail {gap:+.3f} nats "
+        message=f"against {against}, with moved clip bounds: negative tail {gap:+.3f} nats "
         f"(limit {-settings.gap_limit:g}), {escape:+.1%} of the punished tokens escape "
         f"(limit {settings.escape_limit:.0%})",
     )
@@ -138,7 +155,7 @@ def _against_baseline(after: Asymmetry, settings: AsymmetrySettings, reading: Re
     if not reading.is_anchored("asymmetry"):
         return Finding(
             state=reading.missing("asymmetry"),
-            message="no recent BF16 twin, and no baseline of this regime yet",
+            message="no recent BF16 twin, no calibration of this format, and no baseline of this regime yet",
         )
     fall = max(after.tail.down, after.bulk.down)
     name = "tail" if after.tail.down >= after.bulk.down else "mean"

@@ -104,7 +104,7 @@ def _judged(settings: MismatchSettings, reading: Reading) -> Finding:
     blind = reading.summary.clip_bounds is not None or applied.ratio_reference == "recomputed"
     uncorrected = not applied.centering and applied.importance == "none"
     if std > settings.std_limit and clip is not None and clip > settings.clip_limit:
-        return _conjunction(settings, State.CRITICAL, std, clip)
+        return _conjunction(settings, State.CRITICAL, std, clip, reading)
     if std > settings.std_limit and blind and uncorrected:
         return _blind_spot(settings, reading, std, blinding)
     if clip is None:
@@ -113,10 +113,11 @@ def _judged(settings: MismatchSettings, reading: Reading) -> Finding:
             evidence={"mismatch_std": std},
             message="too few positive-advantage tokens to see what the clip does",
         )
-    return _conjunction(settings, State.OK, std, clip)
+    return _conjunction(settings, State.OK, std, clip, reading)
 
 
-def _conjunction(settings: MismatchSettings, state: State, std: float, clip: float) -> Finding:
+def _conjunction(settings: MismatchSettings, state: State, std: float, clip: float, reading: Reading) -> Finding:
+    calibrated, told = _calibrated(reading)
     return Finding(
         state=state,
         score=min(std / settings.std_limit, clip / settings.clip_limit),
@@ -125,15 +126,25 @@ def _conjunction(settings: MismatchSettings, state: State, std: float, clip: flo
             "std_limit": settings.std_limit,
             "clip_fraction_positive": clip,
             "clip_limit": settings.clip_limit,
-        },
-        message=f"mismatch std {std:.3f} (limit {settings.std_limit:g}), "
+        }
+        | calibrated,
+        message=f"mismatch std {std:.3f} (limit {settings.std_limit:g}{told}), "
         f"positive clip fraction {clip:.4f} (limit {settings.clip_limit:g})",
     )
 
 
+def _calibrated(reading: Reading) -> tuple[dict[str, float], str]:
+    """The spread that the format had when it was calibrated, as evidence and in words; no limit hangs on it."""
+    if reading.reference is None:
+        return {}, ""
+    level = reading.reference.mismatch_std
+    return {"mismatch_std_calibrated": level.location}, f", calibrated {level.location:.3f}"
+
+
 def _blind_spot(settings: MismatchSettings, reading: Reading, std: float, blinding: str) -> Finding:
     reward, peak = reading.mean("reward_mean"), reading.peak("reward_mean")
-    evidence = {"mismatch_std": std, "std_limit": settings.std_limit}
+    calibrated, told = _calibrated(reading)
+    evidence = {"mismatch_std": std, "std_limit": settings.std_limit} | calibrated
     if reward is None or peak is None or not isfinite(reward):
         return Finding(
             state=State.INCONCLUSIVE,
@@ -145,6 +156,6 @@ def _blind_spot(settings: MismatchSettings, reading: Reading, std: float, blindi
         state=State.WARN if reward < floor else State.OK,
         score=std / settings.std_limit if reward < floor else 0.0,
         evidence=evidence | {"reward_mean": reward, "reward_floor": floor},
-        message=f"mismatch std {std:.3f} with {blinding}, which blind the clip fraction to it; "
+        message=f"mismatch std {std:.3f}{told} with {blinding}, which blind the clip fraction to it; "
         f"reward {reward:.3f}, peak {peak:.3f}",
     )

@@ -16,6 +16,7 @@ COMMANDS = {
     "demo": "trimtab.api.cli.demo",
     "train": "trimtab.api.cli.train",
     "lab": "trimtab.api.cli.lab",
+    "calibrate": "trimtab.api.cli.calibrate",
     "serve": "trimtab.api.cli.serve",
     "status": "trimtab.api.cli.status",
     "sync": "trimtab.api.cli.sync",

@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from trimtab.agent.config import AgentConfig
+from trimtab.api.calibration import references
 from trimtab.api.cli.progress import bar
 from trimtab.api.restore import UnreadableJobError
 from trimtab.api.server import DEFAULT_PORT, bind
@@ -21,11 +23,16 @@ def serve(
     db: Annotated[Path, typer.Option(help="SQLite file; it is made when it does not exist.")] = Path("trimtab.db"),
     host: Annotated[str, typer.Option(help="Loopback address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = DEFAULT_PORT,
+    calibration: Annotated[
+        list[Path] | None,
+        typer.Option(help="File of `trimtab calibrate`, for jobs that are new and in its format; may be repeated."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
 ) -> None:
     """Run the agent: take step summaries, watch, and answer with commands."""
+    config = AgentConfig(references=references(calibration or []))
     listener = bind(host, port)
-    service = Service.open(db)
+    service = Service.open(db, default_config=config)
     _fold_again(service, quiet=as_json)
 
     def ready(url: str) -> None:

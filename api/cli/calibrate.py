@@ -1,0 +1,80 @@
+"""`trimtab calibrate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from trimtab.api.calibration import MIN_STEPS, levels_of, mean_entropy_of
+from trimtab.api.cli.errors import UsageError
+from trimtab.hooks.calibration_file import VERSION, FormatCalibration, write_calibration
+from trimtab.trainer.calibrate import Calibrated, setup_of
+from trimtab.trainer.calibrate import calibrate as run_calibration
+from trimtab.trainer.config import ConfigError, RunConfig, load_config
+
+
+def calibrate(
+    number_format: Annotated[str, typer.Option("--format", help="Number format of the rollouts.")],
+    config: Annotated[Path | None, typer.Argument(help="TOML file of the run; without one, the defaults.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="section.key=value, as in TOML; may be repeated.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=MIN_STEPS, help="Steps to learn from.")] = 12,
+    out: Annotated[Path | None, typer.Option(help="File to write; calibration-FORMAT.json by default.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+) -> None:
+    """Learn clip bounds and reference levels of one number format, before the run that needs them."""
+    out = out or Path(f"calibration-{number_format}.json")
+    try:
+        found = _calibrated(load_config(config, overrides or []), number_format, steps, quiet=as_json)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    calibration = _file(found)
+    try:
+        write_calibration(out, calibration)
+    except OSError as error:
+        raise UsageError(f"--out: {out} cannot be written ({error.strerror})") from error
+    bounds = found.clip.bounds(found.config.controls)
+    levels = {name: {"location": level.location, "scale": level.scale} for name, level in calibration.levels.items()}
+    if as_json:
+        print(json.dumps({"out": str(out), "clip_bounds": {"low": bounds.low, "high": bounds.high}, "levels": levels}))
+        return
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"{steps} steps of {number_format} rollouts: {out}", markup=False)
+    console.print(f"calibrated clip bounds: log-ratios of {bounds.low:+.3f} to {bounds.high:+.3f} nats")
+    for name, level in calibration.levels.items():
+        console.print(f"{name}: {level.location:.4f} (sd {level.scale:.4f})")
+
+
+def _calibrated(settings: RunConfig, number_format: str, steps: int, *, quiet: bool) -> Calibrated:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
+        warm = progress.add_task("warm start", total=None, visible=False)
+        task = progress.add_task("calibrating", total=steps)
+        return run_calibration(
+            settings,
+            number_format,
+            steps,
+            on_warm_start=lambda done, total: progress.update(warm, completed=done, total=total, visible=done < total),
+            on_step=lambda record: progress.update(task, completed=record.step + 1),
+        )
+
+
+def _file(found: Calibrated) -> FormatCalibration:
+    controls = found.config.controls
+    return FormatCalibration(
+        version=VERSION,
+        sampler_format=controls.sampler_format,
+        train_format=controls.train_format,
+        ratio_reference=controls.ratio_reference,
+        setup=setup_of(found.config),
+        steps=len(found.summaries),
+        entropy=mean_entropy_of(found.summaries),
+        levels=levels_of(found.summaries),
+        clip=found.clip,
+    )

@@ -1,0 +1,76 @@
+"""What a calibration of one number format leaves: the clip bounds' displacement, and what the signals were like.
+
+`trimtab calibrate` writes it, from the first steps of a run in that format with its BF16 twin in every step. A trainer
+starts calibrated clipping from it, with or without a twin of its own; an agent judges jobs in that format by it that
+report no twin.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trimtab.hooks.calibration import ClipCalibration
+from trimtab.hooks.records import RecordError
+from trimtab.hooks.wire import decode, encode
+
+VERSION = 1
+"""Of the file's form."""
+
+
+class CalibrationError(ValueError):
+    """A file that is no calibration; the message names the file and the field."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalLevel:
+    """A location and a scale, in the signal's unit."""
+
+    location: float
+    scale: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatCalibration:
+    """One format's calibration."""
+
+    version: int
+    sampler_format: str
+    train_format: str
+    ratio_reference: str
+    setup: dict[str, Any]
+    """The tables of the run that it belongs to: task, model, warm start, outliers."""
+    steps: int
+    """It was learnt from."""
+    entropy: float
+    """Mean over these steps, nats: what was learnt is about a policy as peaked as that."""
+    levels: dict[str, SignalLevel]
+    """By signal: `mismatch_std`, and of the BF16 twin `twin_asymmetry` and `twin_clip_fraction_negative`."""
+    clip: ClipCalibration
+
+    def __post_init__(self) -> None:
+        if self.version != VERSION:
+            raise RecordError(f"version: {self.version}, but this program reads version {VERSION}; calibrate again")
+
+
+def read_calibration(path: str | Path) -> FormatCalibration:
+    """The calibration in a file.
+
+    Raises:
+        CalibrationError: there is none.
+    """
+    try:
+        return decode(FormatCalibration, Path(path).read_bytes())
+    except OSError as error:
+        raise CalibrationError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise CalibrationError(f"{path}: {error}") from error
+
+
+def write_calibration(path: str | Path, calibration: FormatCalibration) -> None:
+    """Write it, whole or not at all. Raises `OSError` where the disk does not take it."""
+    partial = Path(f"{path}.{os.getpid()}.partial")
+    partial.write_bytes(encode(calibration))
+    partial.replace(path)
