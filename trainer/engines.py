@@ -124,7 +124,7 @@ def _capabilities(config: RunConfig, engine: nn.Module) -> Capabilities:
         controls=liveness,
         rollout_logprobs=True,
         sampler_head=config.rollout.head,
-        shadow=config.shadow.every > 0,
+        shadow=config.shadow.every > 0 or config.shadow.calibration is not None,
         sampler_formats=formats,
         train_formats=formats,
     )

@@ -21,6 +21,7 @@ import trimtab
 from trimtab.hooks.emitter import Emitter
 from trimtab.hooks.wire import encode
 from trimtab.trainer.build import build
+from trimtab.trainer.calibrate import clip_calibration
 from trimtab.trainer.checkpoint import CheckpointError, Checkpoints, check_steps, restore, resume_run
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.engines import TWIN_FORMAT, capabilities, contract_of
@@ -71,7 +72,7 @@ def execute(
         on_step: called after every step.
 
     Raises:
-        ConfigError: the configuration does not fit the model.
+        ConfigError: the configuration does not fit the model, or its calibration is another's.
         CheckpointError: `resume`, and there is no checkpoint that this configuration can go on from, or more steps are
             done already than it asks for.
     """
@@ -85,12 +86,14 @@ def execute(
     attempt = int(time.time()) if attempt is None else attempt
     if state is not None:
         attempt = max(attempt, state["attempt"] + 1)
+    clip = clip_calibration(config)
     model, task = build(config, on_warm_start)
     can = replace(capabilities(config, model), checkpoints=() if state is None else checkpoints.names())
     with (
         trimtab.attach(url, job=job, attempt=attempt, controls=config.controls_at(0), capabilities=can) as emitter,
         closing(GRPOTrainer(config, emitter, model, task)) as trainer,
     ):
+        trainer.twin.calibration = clip
         # From here on nothing is refused any more: a mistake in the configuration costs no file of an earlier run.
         if state is not None:
             resume_run(trainer, state)

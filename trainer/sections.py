@@ -225,7 +225,9 @@ class ShadowConfig(Section):
 
     every: int = Field(default=6, ge=0)
     """Steps between twins, each of which costs up to a third of a step; 0 computes none, and calibrated clipping is
-    refused."""
+    refused without a calibration."""
+    calibration: Path | None = None
+    """File of `trimtab calibrate` that calibrated clipping starts from."""
 
 
 class EvalConfig(Section):
