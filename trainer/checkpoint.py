@@ -18,7 +18,7 @@ from trimtab.hooks.calibration import restored_calibration
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.grpo import GRPOTrainer
 
-VERSION = 4
+VERSION = 5
 FREE_TO_CHANGE = ("steps", "checkpoint", "evaluation")
 """Fields of the configuration that no step depends on."""
 _FILE = re.compile(r"(\d+)-(\d+)\.pt")
@@ -51,11 +51,20 @@ class Checkpoints:
         return self.folder / f"{name.replace(':', '-')}.pt"
 
     def save(self, trainer: GRPOTrainer) -> None:
-        """Write everything that the next step depends on; atomic, so a killed run never leaves half a file."""
+        """Write everything that the next step depends on; atomic, so a killed run never leaves half a file.
+
+        All processes of the run call it; the first writes, and the others wait until the file is there.
+        """
+        state = _state(trainer)
+        if trainer.world.first:
+            self._write(trainer, state)
+        trainer.world.wait()
+
+    def _write(self, trainer: GRPOTrainer, state: dict[str, Any]) -> None:
         path = self.path(f"{trainer.emitter.attempt}:{trainer.step_index}")
         self.folder.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}.partial")
-        torch.save(_state(trainer), partial)
+        torch.save(state, partial)
         partial.replace(path)
         for name in self.names()[: -self.keep]:
             self.path(name).unlink()
@@ -120,7 +129,7 @@ def check_same_run(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
     if differing:
         told = "; ".join(differing)
         raise CheckpointError(f"checkpoint: written with another configuration ({told}); resume with the same one")
-    _check_same_model(trainer.learner.model.state_dict(), state["model"])
+    _check_same_model(trainer.learner.model.state_dict(), state["model"])  # parts of it know the shape of the whole
 
 
 def check_steps(config: RunConfig, state: dict[str, Any]) -> None:
@@ -144,12 +153,11 @@ def restore(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
     """
     check_same_run(trainer, state)
     trainer.step_index = state["step"]
-    trainer.learner.model.load_state_dict(state["model"])
-    trainer.learner.optimizer.load_state_dict(state["optimizer"])
+    trainer.learner.restore(state)
     trainer.published.restore(state["published"])
     trainer.twin.calibration = restored_calibration(state["calibration"])
     trainer.supply.restore(state["supply"])
-    torch.set_rng_state(state["rounding_rng"])
+    _restore_rounding(trainer, state["rounding_rng"])
 
 
 def resume_run(trainer: GRPOTrainer, state: dict[str, Any]) -> None:
@@ -177,13 +185,21 @@ def _state(trainer: GRPOTrainer) -> dict[str, Any]:
         "overrides": dict(trainer.emitter.overrides),
         "generation": trainer.emitter.generation,
         "restored": trainer.restored,
-        "model": trainer.learner.model.state_dict(),
-        "optimizer": trainer.learner.optimizer.state_dict(),
+        **trainer.learner.state(),
         "published": trainer.published.state(),
         "calibration": dataclasses.asdict(trainer.twin.calibration),
         "supply": trainer.supply.state(),
-        "rounding_rng": torch.get_rng_state(),
+        "rounding_rng": trainer.world.gathered(torch.get_rng_state()),
     }
+
+
+def _restore_rounding(trainer: GRPOTrainer, states: list[Tensor]) -> None:
+    """Go on with the random numbers that round; a process that the checkpoint does not know begins with its own."""
+    rank = trainer.world.rank
+    if rank < len(states):
+        torch.set_rng_state(states[rank])
+    else:
+        torch.manual_seed((trainer.config.seed + rank * 1_000_003 + trainer.step_index) % 2**63)
 
 
 def _differences(written: dict[str, Any], mine: dict[str, Any], section: str = "") -> list[str]:

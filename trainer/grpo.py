@@ -22,12 +22,14 @@ from trimtab.trainer.batch import Batch
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.engines import TWIN_FORMAT, check_fits, check_task, converted
 from trimtab.trainer.experience import Experience
-from trimtab.trainer.learner import Learner, copied
+from trimtab.trainer.learner import Learner
 from trimtab.trainer.rollouts.build import published_of, sampler_of, supply_of
 from trimtab.trainer.scoring import Scorer, Scores
+from trimtab.trainer.sharding import check_world
 from trimtab.trainer.step_record import StepRecord
 from trimtab.trainer.tasks.task import Task
 from trimtab.trainer.twin import Twin
+from trimtab.trainer.world import World
 
 
 class GRPOTrainer:
@@ -40,25 +42,30 @@ class GRPOTrainer:
         model: the policy to start from, and the reference of the KL penalty; it is copied for the trainer, the sampler
             and the BF16 twin.
         task: where prompts and rewards come from.
+        world: the processes that train together; all of them have the same experience, and share what is computed.
 
     Raises:
-        ConfigError: the configuration does not fit the model or the task.
+        ConfigError: the configuration does not fit the model, the task or the processes.
     """
 
-    def __init__(self, config: RunConfig, emitter: Emitter, model: nn.Module, task: Task) -> None:
+    def __init__(
+        self, config: RunConfig, emitter: Emitter, model: nn.Module, task: Task, world: World | None = None
+    ) -> None:
         check_fits(config, model)
         check_task(config, task)
+        self.world = world = world or World()
+        check_world(config, world)
         self.config = config
         self.emitter = emitter
         self.task = task
         scorer = Scorer(task.response_length, config.rollout.temperature)
-        self.twin = Twin(converted(model, config, TWIN_FORMAT), scorer, config.shadow.every)
-        self.learner = Learner(config, model, scorer, self.twin, emitter)
-        self.reference = copied(model)
+        self.twin = Twin(converted(model, config, TWIN_FORMAT), scorer, config.shadow.every, world)
+        self.learner = Learner(config, model, scorer, self.twin, emitter, world)
+        self.reference = {name: value.detach().clone() for name, value in model.state_dict().items()}
         """Weights that the KL penalty holds the policy to."""
-        self.sampler = sampler_of(config, model, task)
+        self.sampler = sampler_of(config, model, task, world)
         self.published = published_of(config)
-        self.supply = supply_of(config, task, self.sampler)
+        self.supply = supply_of(config, task, self.sampler, world)
         self.step_index = 0
         self.restored = ""
         """The last restore that was carried out, as `ATTEMPT:STEP`."""
@@ -114,7 +121,7 @@ class GRPOTrainer:
     def _rollout(self, controls: Controls) -> Experience:
         """Publish the weights where that is due, and take the step's experience."""
         if self.published.due(self.step_index):
-            self.published.add(self.step_index, self.learner.weights())
+            self.published.add(self.step_index, self.learner.copy())
         return self.supply.next(self.step_index, self.published, controls)
 
     def _batch(self, experience: Experience, scores: Scores, controls: Controls) -> Batch:
@@ -140,10 +147,10 @@ class GRPOTrainer:
             if controls.ratio_reference == "sampler":
                 denominator = self.twin.logprobs_by_version(self.published, rollout.versions, batch)
             else:
-                denominator = self.twin.logprobs(self.learner.model.state_dict(), batch)
+                denominator = self.twin.logprobs_shared(self.learner.weights(), batch)
             batch = replace(batch, shadow_old_logprobs=denominator)
         if controls.kl_coef > 0:
-            batch = replace(batch, reference_logprobs=self.twin.logprobs(self.reference, batch))
+            batch = replace(batch, reference_logprobs=self.twin.logprobs_shared(self.reference, batch))
         return batch
 
     def _minibatches(self) -> Iterator[Tensor]:

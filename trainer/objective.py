@@ -58,6 +58,8 @@ class LossInputs:
     """[B, T, k] the sampler's; needed for score centering."""
     old_head_logprobs: Tensor | None = None
     """[B, T, k] the trainer's before the first update; needed for score centering of a ratio against them."""
+    weights: Tensor | None = None
+    """[B, T] each token's weight in the loss, where these rows are not the whole minibatch; None: the aggregation's."""
 
     def __post_init__(self) -> None:
         allowed = (self.mask.shape, (*self.mask.shape[:-1], 1))
@@ -113,7 +115,7 @@ def policy_loss(inputs: LossInputs, controls: Controls, bounds: ClipBounds) -> L
         raise ValueError(conflict[1])
     inputs = inputs.live()
     log_ratio = inputs.train_logprobs - _denominator(inputs, controls)
-    weights = token_weights(inputs.mask, controls.aggregation)
+    weights = token_weights(inputs.mask, controls.aggregation) if inputs.weights is None else inputs.weights
     policy_weights = weights * _importance(inputs, controls)
     loss = -(policy_weights * _surrogate(inputs, log_ratio, controls, bounds)).sum()
     if controls.centering:

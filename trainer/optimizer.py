@@ -15,6 +15,7 @@ from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim.optimizer import Optimizer
 from typing_extensions import override
 
@@ -70,8 +71,8 @@ class _StochasticallyRounded(Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    update = self._update(parameter, group["lr"])
-                    parameter.copy_(stochastically_rounded(parameter.float() - update, parameter.dtype))
+                    weight, update = local(parameter), local(self._update(parameter, group["lr"]))
+                    weight.copy_(stochastically_rounded(weight.float() - update, weight.dtype))
         return loss
 
     def _update(self, parameter: Tensor, lr: float) -> Tensor:
@@ -116,6 +117,11 @@ class BFloat16AdamW(_StochasticallyRounded):
             if index in saved:
                 for name in ("mean", "square"):
                     self.state[parameter][name] = saved[index][name].to(parameter.device, torch.float32, copy=True)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This process's part of a tensor, in place: what is rounded at random is rounded where it is kept."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def stochastically_rounded(x: Tensor, dtype: torch.dtype) -> Tensor:

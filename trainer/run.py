@@ -10,7 +10,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,17 +18,19 @@ from typing import Any, TextIO
 import torch
 
 import trimtab
+from trimtab.hooks.collective_torch import TorchCollective
 from trimtab.hooks.emitter import Emitter
 from trimtab.hooks.wire import encode
 from trimtab.trainer.build import build
-from trimtab.trainer.calibrate import clip_calibration
-from trimtab.trainer.checkpoint import CheckpointError, Checkpoints, check_steps, restore, resume_run
+from trimtab.trainer.checkpoint import CheckpointError, Checkpoints, check_same_run, check_steps, restore, resume_run
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.engines import TWIN_FORMAT, capabilities, contract_of
 from trimtab.trainer.grpo import GRPOTrainer
 from trimtab.trainer.rollouts.sampler import Update
+from trimtab.trainer.sharding import check_world
 from trimtab.trainer.step_record import StepRecord
 from trimtab.trainer.warm_start import Progress
+from trimtab.trainer.world import World
 
 CHECKPOINTS = "checkpoints"
 STEPS = "steps.jsonl"
@@ -56,6 +58,7 @@ def execute(
     out: Path,
     attempt: int | None = None,
     resume: bool = False,
+    world: World | None = None,
     on_warm_start: Progress | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
 ) -> RunResult:
@@ -68,16 +71,19 @@ def execute(
         out: its folder; made if it is missing.
         attempt: number of this start of the job, above every earlier one's; by default the time in seconds.
         resume: go on from the folder's newest checkpoint, as a new attempt.
+        world: the processes that train together; each calls this alike, and the first writes the folder.
         on_warm_start: called during the warm start, if it is not cached.
         on_step: called after every step.
 
     Raises:
-        ConfigError: the configuration does not fit the model, or its calibration is another's.
+        ConfigError: the configuration does not fit the model.
         CheckpointError: `resume`, and there is no checkpoint that this configuration can go on from, or more steps are
             done already than it asks for.
     """
     torch.set_num_threads(1)  # runs are compared and repeated: one thread makes them bit-reproducible
-    torch.manual_seed(config.seed)  # what rounds at random draws from torch's own generator
+    world = world or World()
+    # What rounds at random draws from torch's own generator.
+    torch.manual_seed((config.seed + world.rank * 1_000_003) % 2**63)
     checkpoints = Checkpoints(out / CHECKPOINTS, config.checkpoint.keep)
     state = checkpoints.newest() if resume else None
     if state is not None:
@@ -86,29 +92,41 @@ def execute(
     attempt = int(time.time()) if attempt is None else attempt
     if state is not None:
         attempt = max(attempt, state["attempt"] + 1)
-    clip = clip_calibration(config)
-    model, task = build(config, on_warm_start)
-    can = replace(capabilities(config, model), checkpoints=() if state is None else checkpoints.names())
+    check_world(config, world)
+    model, task = world.first_then_others(lambda: build(config, on_warm_start))
     with (
-        trimtab.attach(url, job=job, attempt=attempt, controls=config.controls_at(0), capabilities=can) as emitter,
-        closing(GRPOTrainer(config, emitter, model, task)) as trainer,
+        trimtab.attach(
+            url,
+            job=job,
+            attempt=attempt,
+            controls=config.controls_at(0),
+            capabilities=replace(capabilities(config, model), checkpoints=() if state is None else checkpoints.names()),
+            collective=TorchCollective() if world.size > 1 else None,
+        ) as emitter,
+        closing(GRPOTrainer(config, emitter, model, task, world)) as trainer,
     ):
-        trainer.twin.calibration = clip
         # From here on nothing is refused any more: a mistake in the configuration costs no file of an earlier run.
         if state is not None:
             resume_run(trainer, state)
-        else:  # what an earlier run left here is not this one's
-            checkpoints.clear()
-            (out / RESULT).unlink(missing_ok=True)
-        (out / "config.json").write_text(config.model_dump_json(indent=2))
-        (out / CONTRACT).write_text(
-            json.dumps(contract_of(trainer.learner.model, trainer.sampler.contract()), indent=2)
-        )
-        with _step_log(out / STEPS, state) as log:
+        contract = contract_of(trainer.learner.model, trainer.sampler.contract())
+        with _folder(trainer, checkpoints, out, contract, state) if world.first else nullcontext() as log:
             _train(trainer, checkpoints, log, on_step)
         result = _result(trainer, emitter)
-    (out / RESULT).write_text(json.dumps(dataclasses.asdict(result)))
+    if world.first:
+        (out / RESULT).write_text(json.dumps(dataclasses.asdict(result)))
     return result
+
+
+def _folder(
+    trainer: GRPOTrainer, checkpoints: Checkpoints, out: Path, contract: dict[str, Any], state: dict[str, Any] | None
+) -> TextIO:
+    """Make the folder this run's; its step log."""
+    if state is None:  # what an earlier run left here is not this one's
+        checkpoints.clear()
+        (out / RESULT).unlink(missing_ok=True)
+    (out / "config.json").write_text(trainer.config.model_dump_json(indent=2))
+    (out / CONTRACT).write_text(json.dumps(contract, indent=2))
+    return _step_log(out / STEPS, state)
 
 
 def _step_log(path: Path, state: dict[str, Any] | None) -> TextIO:
@@ -130,12 +148,13 @@ def _step_log(path: Path, state: dict[str, Any] | None) -> TextIO:
 
 
 def _train(
-    trainer: GRPOTrainer, checkpoints: Checkpoints, log: TextIO, on_step: Callable[[StepRecord], None] | None
+    trainer: GRPOTrainer, checkpoints: Checkpoints, log: TextIO | None, on_step: Callable[[StepRecord], None] | None
 ) -> None:
     every, steps_unsaved = trainer.config.checkpoint.every, False
     for record in trainer.run():
-        log.write(encode(record).decode() + "\n")
-        log.flush()
+        if log is not None:
+            log.write(encode(record).decode() + "\n")
+            log.flush()
         if every and (record.step + 1) % every == 0:
             checkpoints.save(trainer)
         _go_back(trainer, checkpoints)
@@ -151,14 +170,26 @@ def _go_back(trainer: GRPOTrainer, checkpoints: Checkpoints) -> None:
     emitter, wanted = trainer.emitter, trainer.emitter.controls.restore
     asked, trainer.restored = wanted not in ("", trainer.restored), wanted
     if asked:
-        try:
-            restore(trainer, checkpoints.read(wanted))
-        except CheckpointError as error:
-            emitter.refuse("restore", str(error))
+        state, problem = _readable(trainer, checkpoints, wanted)
+        if problem is not None:
+            emitter.refuse("restore", problem)
         else:
+            restore(trainer, state)
             emitter.begin_attempt(emitter.attempt + 1, trainer.config.controls_at(trainer.step_index))
             checkpoints.save(trainer)  # else a run that is killed soon would resume from what it has just left
     emitter.capabilities = replace(emitter.capabilities, checkpoints=checkpoints.names())
+
+
+def _readable(trainer: GRPOTrainer, checkpoints: Checkpoints, name: str) -> tuple[dict[str, Any], str | None]:
+    """The checkpoint, and why it cannot be gone back to, on any process: then it is so on all of them."""
+    state: dict[str, Any] = {}
+    problem = None
+    try:
+        state = checkpoints.read(name)
+        check_same_run(trainer, state)
+    except CheckpointError as error:
+        problem = str(error)
+    return state, next((told for told in trainer.world.gathered(problem) if told is not None), None)
 
 
 def _result(trainer: GRPOTrainer, emitter: Emitter) -> RunResult:
@@ -182,7 +213,7 @@ def evaluate(trainer: GRPOTrainer, number_format: str, kv_format: str) -> float 
     trainer.supply.stop()
     trainer.sampler.sync(
         Update(
-            weights=trainer.learner.model.state_dict(),
+            weights=trainer.learner.weights(),
             version=trainer.step_index,
             number_format=number_format,
             kv_format=kv_format,

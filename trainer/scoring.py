@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from trimtab.trainer.rollouts.rollout import Rollout
 from trimtab.trainer.rollouts.torch_sampler import entropies
+from trimtab.trainer.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +40,14 @@ class Scorer:
         """[B, T] of the responses."""
         return gathered(self.log_softmax(model, tokens, padding), responses)
 
-    def scored(self, model: nn.Module, rollout: Rollout, first: Tensor) -> tuple[Tensor, Scores]:
-        """[rows, T, V] log-probs of the rows `first`, with gradient, and the scores of all rows, without.
+    def scored(self, model: nn.Module, rollout: Rollout, first: Tensor, world: World) -> tuple[Tensor, Scores]:
+        """[rows, T, V] log-probs of this process's share of the rows `first`, with gradient, and the scores of all
+        rows, without.
 
         The first update computes with the weights that score: its own forward pass is the score of its rows, so they
         are not computed twice.
         """
-        rows = rollout.rows(first)
+        rows = rollout.rows(first[world.share(len(first))])
         log_p = self.log_softmax(model, rows.inputs, rows.prompts.padding)
         with torch.no_grad():
             parts = [_scores(log_p, rows)]
@@ -53,10 +55,11 @@ class Scorer:
             left[first] = False
             rest = left.nonzero()[:, 0]
             if len(rest):
-                rows = rollout.rows(rest)
+                rows = rollout.rows(rest[world.share(len(rest))])
                 parts.append(_scores(self.log_softmax(model, rows.inputs, rows.prompts.padding), rows))
             order = torch.cat([first, rest]).argsort()
-            logprobs, head_logprobs, entropy = (torch.cat(part)[order] for part in zip(*parts, strict=True))
+            columns = ([world.rows(tensor) for tensor in part] for part in zip(*parts, strict=True))
+            logprobs, head_logprobs, entropy = (torch.cat(column)[order] for column in columns)
         return log_p, Scores(logprobs=logprobs, head_logprobs=head_logprobs, entropy=entropy)
 
 

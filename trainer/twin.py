@@ -14,6 +14,7 @@ from trimtab.trainer.objective import Loss
 from trimtab.trainer.rollouts.published import Published
 from trimtab.trainer.rollouts.sampler import Weights
 from trimtab.trainer.scoring import Scorer
+from trimtab.trainer.world import World
 
 
 class Twin:
@@ -23,13 +24,15 @@ class Twin:
         model: converted, in BF16; the twin owns it.
         scorer: the trainer's.
         every: steps between two ratios; 0 for none.
+        world: the processes that learn from it together.
     """
 
-    def __init__(self, model: nn.Module, scorer: Scorer, every: int) -> None:
+    def __init__(self, model: nn.Module, scorer: Scorer, every: int, world: World) -> None:
         self.calibration = ClipCalibration()
         self._model = model.requires_grad_(False)
         self._scorer = scorer
         self._every = every
+        self._world = world
         self._sums: Tensor | None = None
         """Of the present step's minibatches so far; None in a step without a ratio."""
 
@@ -39,15 +42,19 @@ class Twin:
 
     @torch.no_grad()
     def logprobs(self, weights: Weights, batch: Batch) -> Tensor:
-        """[B, T] of the responses under `weights`."""
+        """[B, T] of the responses under `weights`, which are whole."""
         self._model.load_state_dict(weights)
         return self._scorer.logprobs(self._model, batch.tokens, batch.padding, batch.responses)
 
+    def logprobs_shared(self, weights: Weights, batch: Batch) -> Tensor:
+        """The same of a batch that all processes have, each computing its share."""
+        return self._world.computed(len(batch.tokens), lambda rows: self.logprobs(weights, batch.rows(rows)))
+
     def logprobs_by_version(self, published: Published, versions: Tensor, batch: Batch) -> Tensor:
-        """[B, T] of the responses, each token under the weights of its own of `versions`, [B, T]."""
+        """The same, each token under the weights of its own of `versions`, [B, T]."""
         logprobs = torch.zeros_like(batch.rollout_logprobs)
         for version in set(versions.flatten().tolist()):
-            logprobs = torch.where(versions == version, self.logprobs(published[version], batch), logprobs)
+            logprobs = torch.where(versions == version, self.logprobs_shared(published[version], batch), logprobs)
         return logprobs
 
     def bounds(self, controls: Controls) -> ClipBounds:
@@ -62,6 +69,6 @@ class Twin:
     def end_step(self) -> None:
         """Learn what BF16 would have clipped in this step, if anything of it was observed."""
         if self._sums is not None:
-            sample = CalibrationSample.of_cells(self._sums.cpu().numpy())
+            sample = CalibrationSample.of_cells(self._world.sum(self._sums).cpu().numpy())
             self.calibration = self.calibration.observed(sample, steps=self._every)
             self._sums = None

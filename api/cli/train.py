@@ -19,6 +19,7 @@ from trimtab.trainer.checkpoint import CheckpointError
 from trimtab.trainer.config import ConfigError, load_config
 from trimtab.trainer.run import RunResult, execute
 from trimtab.trainer.step_record import StepRecord
+from trimtab.trainer.world import World, world_of_environment
 
 
 def train(
@@ -31,17 +32,16 @@ def train(
     ] = "memory:",
     job: Annotated[str, typer.Option(help="Name of the run at the agent.")] = "train",
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/JOB by default.")] = None,
-    calibration: Annotated[
-        Path | None, typer.Option(help="File of `trimtab calibrate`, for shadow.calibration.")
-    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train a model by GRPO or one of its relatives."""
     out = out or Path("runs") / job
-    settings = [*(overrides or []), *([] if calibration is None else [f"shadow.calibration={calibration}"])]
     try:
-        result = _train(config, settings, url=url, job=job, out=out, resume=resume, quiet=as_json)
+        with world_of_environment() as world:
+            quiet = as_json or not world.first
+            given = overrides or []
+            result = _train(config, given, url=url, job=job, out=out, resume=resume, world=world, quiet=quiet)
     except KeyboardInterrupt:
         Console(stderr=True, soft_wrap=True).print(f"stopped; the same command with --resume goes on from {out}")
         raise typer.Exit(130) from None
@@ -49,6 +49,8 @@ def train(
         raise UsageError(str(error)) from error
     except (FileExistsError, NotADirectoryError, PermissionError) as error:
         raise UsageError(f"--out: {out} cannot be the run's folder ({error.strerror})") from error
+    if not world.first:
+        return
     if as_json:
         print(json.dumps(dataclasses.asdict(result)))
     else:
@@ -61,7 +63,15 @@ def train(
 
 
 def _train(
-    config: Path | None, overrides: list[str], *, url: str, job: str, out: Path, resume: bool, quiet: bool
+    config: Path | None,
+    overrides: list[str],
+    *,
+    url: str,
+    job: str,
+    out: Path,
+    resume: bool,
+    world: World,
+    quiet: bool,
 ) -> RunResult:
     settings = load_config(config, overrides)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -90,6 +100,7 @@ def _train(
             job=job,
             out=out,
             resume=resume,
+            world=world,
             on_warm_start=on_warm_start,
             on_step=on_step,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from torch import nn
@@ -13,9 +14,11 @@ from trimtab.trainer.rollouts.ahead import Ahead
 from trimtab.trainer.rollouts.process import SamplerProcess
 from trimtab.trainer.rollouts.published import Published
 from trimtab.trainer.rollouts.sampler import Sampler
+from trimtab.trainer.rollouts.shared import FirstSampler, FirstSupply, SharedTorchSampler
 from trimtab.trainer.rollouts.supply import Supply, Synchronous
 from trimtab.trainer.rollouts.torch_sampler import TorchSampler
 from trimtab.trainer.tasks.task import Task
+from trimtab.trainer.world import World
 
 
 def build_sampler(config: RunConfig, model: nn.Module, *, end: int, pad: int) -> Sampler:
@@ -32,10 +35,15 @@ def build_sampler(config: RunConfig, model: nn.Module, *, end: int, pad: int) ->
     return TorchSampler(engine, end=end, pad=pad, in_flight="keep" if policy == "wait" else policy)
 
 
-def sampler_of(config: RunConfig, model: nn.Module, task: Task) -> Sampler:
+def sampler_of(config: RunConfig, model: nn.Module, task: Task, world: World) -> Sampler:
     """The run's sampler, in this process or in one beside it."""
-    factory = partial(build_sampler, config, model, end=task.end, pad=task.pad)
-    return SamplerProcess(factory) if config.asynchrony.mode == "process" else factory()
+    if world.size > 1 and config.asynchrony.mode == "off":
+        engine = converted(model, config, config.controls_at(0).sampler_format)
+        return SharedTorchSampler(engine, world=world, end=task.end, pad=task.pad)
+    factory: Callable[[], Sampler] = partial(build_sampler, config, model, end=task.end, pad=task.pad)
+    if config.asynchrony.mode == "process":
+        factory = partial(SamplerProcess, factory)
+    return factory() if world.size == 1 else FirstSampler(factory, world)
 
 
 def published_of(config: RunConfig) -> Published:
@@ -44,8 +52,11 @@ def published_of(config: RunConfig) -> Published:
     return Published(every=ahead.sync_every, age=config.rollout.lag if ahead.mode == "off" else ahead.max_staleness)
 
 
-def supply_of(config: RunConfig, task: Task, sampler: Sampler) -> Supply:
+def supply_of(config: RunConfig, task: Task, sampler: Sampler, world: World) -> Supply:
     """Where the run's steps get their experience from."""
+    if isinstance(sampler, FirstSampler):
+        inner = None if sampler.inner is None else supply_of(config, task, sampler.inner, world)
+        return FirstSupply(inner, world)
     ahead, collector = config.asynchrony, Collector(config.rollout, task, sampler)
     if ahead.mode == "off":
         return Synchronous(collector, sampler, lag=config.rollout.lag, seed=config.seed)

@@ -94,7 +94,7 @@ class TorchSampler:
             for position in range(length):
                 log_p = torch.log_softmax(logits[:, -1].float() / temperature, -1)
                 p = log_p.exp()
-                token = torch.where(done, self.pad, drawn(p, generator))
+                token = torch.where(done, self.pad, drawn(p, self._levels(batch, generator)))
                 responses[:, position] = token
                 logprobs[:, position] = log_p.gather(1, token[:, None])[:, 0]
                 entropy[:, position] = entropies(log_p)
@@ -116,6 +116,10 @@ class TorchSampler:
             versions=versions,
             engine=engine,
         )
+
+    def _levels(self, count: int, generator: torch.Generator) -> Tensor:
+        """[count, 1] what the next token of each row is drawn by, uniform in [0, 1)."""
+        return torch.rand(count, 1, generator=generator, dtype=torch.float64)
 
     @torch.inference_mode()
     def _read(self, model: LanguageModel, prompts: Prompts, samples: int, length: int) -> tuple[Any, Tensor]:
@@ -151,10 +155,9 @@ def entropies(log_p: Tensor) -> Tensor:
     return -(log_p.exp() * log_p.clamp_min(NEVER)).sum(-1)
 
 
-def drawn(p: Tensor, generator: torch.Generator) -> Tensor:
-    """[B] one token from each row of the [B, V] probabilities, by inversion: one random number a row, where
+def drawn(p: Tensor, levels: Tensor) -> Tensor:
+    """[B] one token from each row of the [B, V] probabilities, by inversion of [B, 1] `levels` in [0, 1), where
     `torch.multinomial` takes one a token, which costs more than the rest of the sampling. A token of probability 0 is
     never drawn."""
     reached = p.double().cumsum(-1)
-    level = torch.rand(len(p), 1, generator=generator, dtype=torch.float64) * reached[:, -1:]
-    return torch.searchsorted(reached, level, right=True)[:, 0].clamp_max(p.shape[1] - 1)
+    return torch.searchsorted(reached, levels * reached[:, -1:], right=True)[:, 0].clamp_max(p.shape[1] - 1)

@@ -212,7 +212,8 @@ def test_rollouts_of_prompts_of_different_widths_become_one(tiny: RunConfig) -> 
 
 def test_tokens_are_drawn_in_proportion_to_their_probabilities_and_never_at_zero() -> None:
     p = torch.tensor([0.0, 0.2, 0.5, 0.0, 0.3, 0.0])
-    tokens = drawn(p.expand(200_000, 6), torch.Generator().manual_seed(0))
+    levels = torch.rand(200_000, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    tokens = drawn(p.expand(200_000, 6), levels)
     counts = torch.bincount(tokens, minlength=6)
     assert counts[[0, 3, 5]].tolist() == [0, 0, 0]
     assert scipy.stats.chisquare(counts[[1, 2, 4]].numpy(), [40_000, 100_000, 60_000]).pvalue > 1e-3
