@@ -22,6 +22,7 @@ from trimtab.hooks.collective_torch import TorchCollective
 from trimtab.hooks.emitter import Emitter
 from trimtab.hooks.wire import encode
 from trimtab.trainer.build import build
+from trimtab.trainer.calibrate import clip_calibration
 from trimtab.trainer.checkpoint import CheckpointError, Checkpoints, check_same_run, check_steps, restore, resume_run
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.engines import TWIN_FORMAT, capabilities, contract_of
@@ -76,7 +77,7 @@ def execute(
         on_step: called after every step.
 
     Raises:
-        ConfigError: the configuration does not fit the model.
+        ConfigError: the configuration does not fit the model, or its calibration is another's.
         CheckpointError: `resume`, and there is no checkpoint that this configuration can go on from, or more steps are
             done already than it asks for.
     """
@@ -92,6 +93,7 @@ def execute(
     attempt = int(time.time()) if attempt is None else attempt
     if state is not None:
         attempt = max(attempt, state["attempt"] + 1)
+    clip = clip_calibration(config)
     check_world(config, world)
     model, task = world.first_then_others(lambda: build(config, on_warm_start))
     with (
@@ -105,6 +107,7 @@ def execute(
         ) as emitter,
         closing(GRPOTrainer(config, emitter, model, task, world)) as trainer,
     ):
+        trainer.twin.calibration = clip
         # From here on nothing is refused any more: a mistake in the configuration costs no file of an earlier run.
         if state is not None:
             resume_run(trainer, state)

@@ -32,16 +32,19 @@ def train(
     ] = "memory:",
     job: Annotated[str, typer.Option(help="Name of the run at the agent.")] = "train",
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/JOB by default.")] = None,
+    calibration: Annotated[
+        Path | None, typer.Option(help="File of `trimtab calibrate`, for shadow.calibration.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train a model by GRPO or one of its relatives."""
     out = out or Path("runs") / job
+    settings = [*(overrides or []), *([] if calibration is None else [f"shadow.calibration={calibration}"])]
     try:
         with world_of_environment() as world:
             quiet = as_json or not world.first
-            given = overrides or []
-            result = _train(config, given, url=url, job=job, out=out, resume=resume, world=world, quiet=quiet)
+            result = _train(config, settings, url=url, job=job, out=out, resume=resume, world=world, quiet=quiet)
     except KeyboardInterrupt:
         Console(stderr=True, soft_wrap=True).print(f"stopped; the same command with --resume goes on from {out}")
         raise typer.Exit(130) from None
