@@ -26,11 +26,13 @@ from trimtab.trainer.sections import (
     OutlierConfig,
     RolloutConfig,
     RunningSumConfig,
+    SamplerConfig,
     ScheduledChange,
     Section,
     Seed,
     ShadowConfig,
     TaskConfig,
+    TorchSamplerConfig,
     UpdateConfig,
     WarmStartConfig,
 )
@@ -60,6 +62,7 @@ class RunConfig(Section):
     warm_start: WarmStartConfig = WarmStartConfig()
     outliers: OutlierConfig = OutlierConfig()
     rollout: RolloutConfig = RolloutConfig()
+    sampler: SamplerConfig = TorchSamplerConfig()
     asynchrony: AsynchronyConfig = AsynchronyConfig()
     update: UpdateConfig = UpdateConfig()
     shadow: ShadowConfig = ShadowConfig()
@@ -116,11 +119,26 @@ class RunConfig(Section):
                 f"task.kind: {self.task.kind!r} is asked in text, and the embedded decoder has the tokens of its own "
                 "task only; set model.kind to huggingface or smollm2"
             )
+        if not isinstance(self.sampler, TorchSamplerConfig):
+            self._check_engine(self.sampler.kind)
         if isinstance(self.model, DecoderConfig) and self.outliers.channels > self.model.width:
             raise ValueError(
                 f"outliers.channels: {self.outliers.channels} is more than model.width = {self.model.width}"
             )
         return self
+
+    def _check_engine(self, kind: str) -> None:
+        """Refuse what a serving engine cannot sample."""
+        if isinstance(self.model, DecoderConfig):
+            raise ValueError(
+                f"sampler.kind: {kind!r} serves Hugging Face models, and model.kind is 'decoder'; use sampler.kind = "
+                "'torch', or set model.kind to huggingface or smollm2"
+            )
+        if self.outliers.channels:
+            raise ValueError(
+                f"outliers.channels: {self.outliers.channels} are injected in the trainer's own sampler only; use "
+                f"sampler.kind = 'torch' instead of {kind!r}, or 0"
+            )
 
     def controls_at(self, step: int) -> Controls:
         """The run's own controls at `step`: the start's, then every scheduled change up to it."""

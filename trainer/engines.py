@@ -24,6 +24,7 @@ from trimtab.trainer.quant import (
     set_execution,
     set_format,
 )
+from trimtab.trainer.sections import TorchSamplerConfig
 from trimtab.trainer.tasks.task import Task
 
 TWIN_FORMAT = "bf16"
@@ -59,7 +60,10 @@ def check_fits(config: RunConfig, model: nn.Module) -> None:
                     told = f"model.execution: {native}; asked for by controls.{name} = {value!r}, in {layer}"
                 raise ConfigError(f"{told} (at step {step})") from error
         for name in CONTROL_NAMES:
-            refusal = can.refusal(name, getattr(controls, name))
+            value = getattr(controls, name)
+            if can.controls[name] is Liveness.RESTART and value == getattr(config.controls_at(0), name):
+                continue  # it starts so
+            refusal = can.refusal(name, value)
             if refusal is not None:
                 raise ConfigError(f"controls.{refusal} (at step {step})")
         conflict = controls.conflict()
@@ -119,6 +123,8 @@ def _capabilities(config: RunConfig, engine: nn.Module) -> Capabilities:
     liveness = dict.fromkeys(CONTROL_NAMES, Liveness.LIVE)
     for name in ("sampler_format", "kv_format", "dynamic_sampling"):
         liveness[name] = Liveness.NEXT_ROLLOUT
+    if not isinstance(config.sampler, TorchSamplerConfig):
+        liveness["kv_format"] = Liveness.RESTART  # a serving engine lays its cache out when it starts
     formats = fitting_formats(engine)
     return Capabilities(
         controls=liveness,

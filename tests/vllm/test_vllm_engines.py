@@ -1,0 +1,67 @@
+"""Engines that are started in other ways: a tied head, activations in BF16, keys and values in FP8."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from engine_runs import END, PAD, differences, of_tokens, prepared, sampled, settings, shaken, trained_logprobs, update
+
+from trimtab.trainer.rollouts.sampler import SyncError
+from trimtab.trainer.rollouts.vllm_sampler import VllmSampler
+
+SPREADS = {"fp32": 0.03, "bf16": 0.03, "fp8-row": 0.25, "nvfp4": 0.6}
+"""Largest standard deviation of the log-ratio where activations between layers are BF16, nats."""
+
+
+@pytest.mark.parametrize("refreshed", [False, True])
+def test_a_head_tied_to_the_embedding_goes_on_with_old_weights_unless_refreshed_and_the_probe_says_so(
+    refreshed, tmp_path: Path
+) -> None:
+    """vLLM 0.32 on a CPU: the layer-wise reload never comes to a tied head, since no weight of its own arrives."""
+    folder = tmp_path / "model"
+    plain, model = prepared(folder, tied=True)
+    weights = shaken(plain.state_dict())
+    sampler = VllmSampler(folder, model, settings(dtype="float32"), end=END, pad=PAD, refresh_tied_head=refreshed)
+    try:
+        sampler.sync(update(plain.state_dict(), 1, "nvfp4"))
+        if not refreshed:
+            with pytest.raises(SyncError, match="a head tied to the embedding is the known case"):
+                sampler.sync(update(weights, 2, "nvfp4"))
+            with pytest.raises(SyncError, match="sync before sampling"):
+                sampled(sampler)
+            return
+        sampler.sync(update(weights, 2, "nvfp4"))
+        rollout = sampled(sampler)
+        difference = of_tokens(trained_logprobs(model, weights, rollout, "nvfp4"), rollout) - rollout.logprobs
+        assert float(difference[rollout.logprobs != 0].abs().median()) < 2e-5
+    finally:
+        sampler.close()
+
+
+@pytest.mark.slow
+def test_in_bf16_the_spread_is_the_stated_one_and_a_cache_in_fp8_stays_what_it_was_started_in(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    plain, model = prepared(folder)
+    spread = {}
+    sampler = VllmSampler(folder, model, settings(), end=END, pad=PAD)
+    try:
+        for number_format in SPREADS:
+            sampler.sync(update(plain.state_dict(), 1, number_format))
+            rollout = sampled(sampler, 48)
+            tokens, _ = differences(rollout, trained_logprobs(model, plain.state_dict(), rollout, number_format))
+            spread[number_format] = float(tokens.std())
+            assert abs(float(tokens.mean())) < 0.3 * SPREADS[number_format]
+    finally:
+        sampler.close()
+    assert all(0 < spread[name] < most for name, most in SPREADS.items()), spread
+    assert spread["bf16"] < spread["fp8-row"] < spread["nvfp4"]
+
+    sampler = VllmSampler(folder, model, settings(dtype="float32"), end=END, pad=PAD, kv_format="fp8")
+    try:
+        with pytest.raises(
+            SyncError, match=r"kv_format: 'none' is not what this vLLM was started with, 'fp8'; restart"
+        ):
+            sampler.sync(update(plain.state_dict(), 1))
+    finally:
+        sampler.close()
