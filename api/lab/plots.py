@@ -102,8 +102,10 @@ def _quantiles(table: Sequence[Row]) -> Figure:
         panel.set_yscale("symlog", linthresh=0.1)
         panel.axhline(0, color="black", lw=0.5)
         panel.set_title(row.label, fontsize=8)
-    if table:
-        grid[0].legend(fontsize=6.5, frameon=False, loc="best")
+    for panel in grid[: len(table)]:
+        if panel.get_legend_handles_labels()[1]:
+            panel.legend(fontsize=6.5, frameon=False, loc="best")
+            break
     figure.supylabel("log-ratio, nats", fontsize=9)
     figure.supxlabel("step", fontsize=9)
     return figure

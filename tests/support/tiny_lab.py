@@ -14,9 +14,9 @@ ladder = false
 steps = 12
 task.digits = 3
 model = { width = 32, hidden = 64 }
-warm_start.steps = 20
-rollout = { prompts = 4, group_size = 4 }
-shadow.every = 1
+warm_start.steps = 100
+rollout = { prompts = 8, group_size = 8 }
+shadow.every = 4
 evaluation.prompts = 8
 checkpoint.every = 4
 
