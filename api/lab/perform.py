@@ -20,6 +20,8 @@ from trimtab.trainer.sections import DecoderConfig
 CELLS = "cells"
 LADDERS = "ladders"
 LOGS = "logs"
+_START = {"task": True, "warm_start": True, "model": {"width", "layers", "heads", "hidden"}}
+"""What a warm start depends on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +129,7 @@ def _shared(cells: Sequence[Cell]) -> str:
 
 def _warm_starts(cells: Sequence[Cell], out: Path) -> list[Work]:
     starts = {
-        cell.config.model_dump_json(include={"model", "task", "warm_start"}): cell.config
+        cell.config.model_dump_json(include=_START): cell.config
         for cell in cells
         if isinstance(cell.config.model, DecoderConfig)
     }

@@ -17,6 +17,7 @@ import typer
 from trimtab.api.app import create_app
 from trimtab.api.cli import app
 from trimtab.api.demo.outcome import RunOutcome
+from trimtab.api.lab.cells import load_lab
 from trimtab.api.server import DEFAULT_PORT
 from trimtab.api.service import Service
 from trimtab.hooks.controls import CHOICES, CONTROL_NAMES, NUMERIC_BOUNDS
@@ -71,9 +72,15 @@ def test_python_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if any(blocks(page, "toml"))])
-def test_configurations_are_valid(page: str) -> None:
+def test_configurations_are_valid(page: str, tmp_path: Path) -> None:
     for _, code in blocks(page, "toml"):
-        validated(tomllib.loads(code))
+        data = tomllib.loads(code)
+        if "formats" in data:  # a lab's
+            path = tmp_path / "lab.toml"
+            path.write_text(code)
+            assert load_lab(path).cells
+        else:
+            validated(data)
 
 
 @pytest.mark.parametrize("page", PAGES)
