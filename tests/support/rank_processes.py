@@ -15,14 +15,15 @@ T = TypeVar("T")
 
 
 class RankProcesses:
-    """`size` processes with one thread each. Programs and what they give have to be importable here and there."""
+    """`size` processes with one thread each, which may have children of their own. Programs and what they give have to
+    be importable here and there."""
 
     def __init__(self, size: int, folder: Path) -> None:
         context = get_context("spawn")
         self._ends, self._processes = [], []
         for rank in range(size):
             mine, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, rank, size, folder / "store"), daemon=True)
+            process = context.Process(target=_serve, args=(theirs, rank, size, folder / "store"))
             process.start()
             self._ends.append(mine)
             self._processes.append(process)

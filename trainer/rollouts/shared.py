@@ -160,14 +160,18 @@ class FirstSupply:
 
 
 def _by_first(world: World, work: Callable[[], T]) -> T:
-    """What `work` gives on the first process, on all of them; so with what it raises of a sampler."""
+    """What `work` gives on the first process, on all of them, and what it raises, since the others wait for it."""
     outcome: tuple[T | None, Exception | None] = None, None
+    raised: Exception | None = None
     if world.first:
         try:
             outcome = work(), None
         except (ConfigError, SamplerError) as error:
             outcome = None, error
+        except Exception as error:
+            raised = error
+            outcome = None, SamplerError(f"{type(error).__name__}: {error} (on the first process)")
     value, failure = world.from_first(outcome)
     if failure is not None:
-        raise failure
+        raise raised or failure
     return value  # type: ignore[return-value]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from rank_processes import RankProcesses
+from tiny_models import saved_model, tiny_run
 from train_ranks import train
 
 from trimtab.agent.state import OperatorAction, OperatorVerb
@@ -118,6 +119,39 @@ def test_two_processes_make_the_steps_of_one(
         assert (ours.tokens, set(ours.sketches)) == (theirs.tokens, set(theirs.sketches))
         for name, sketch in theirs.sketches.items():
             assert [sign.n for sign in ours.sketches[name].signs()] == [sign.n for sign in sketch.signs()]
+
+
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_moe"])
+def test_two_processes_train_a_hugging_face_model_as_one_does(
+    two: RankProcesses, cache: Path, tmp_path: Path, family: str
+) -> None:
+    """With a head that is tied to the embedding, merged layers that share a scale, and fused experts."""
+    alone, both = folders(tmp_path)
+    data = tiny_run(saved_model(family, tmp_path / "model"), recipe="nvfp4-rl", steps=2)
+    config = validated(data | {"controls": {"train_format": "nvfp4"}})
+    wanted, _ = train(config, alone, cache)
+    (first, _), (second, _) = two.run(train, config, both, cache)
+    assert_same_steps(first, wanted, rel=1e-3)
+    assert_same_steps(second, first, rel=0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"asynchrony": {"mode": "thread", "max_staleness": 2, "in_flight": "drop"}, "algorithm": "dapo"},
+        {"asynchrony": {"mode": "process", "max_staleness": 1}},
+    ],
+)
+def test_a_sampler_that_runs_ahead_is_the_first_ones_and_feeds_both(
+    two: RankProcesses, cache: Path, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    changes |= {"rollout": {"lag": 0}}
+    (first, _), (second, _) = two.run(train, config_of(**changes, steps=4), tmp_path, cache)
+    assert_same_steps(second, first, rel=0)
+    assert max(step.staleness for step in first) <= changes["asynchrony"]["max_staleness"]
+    (more, _), (others, _) = two.run(train, config_of(**changes), tmp_path, cache, None, True, 8)
+    assert_same_steps(others, more, rel=0)
+    assert [(step.attempt, step.step) for step in more] == [(8, 4), (8, 5)]
 
 
 PATCH = OperatorAction(
