@@ -257,12 +257,18 @@ def set_environment() -> None:
 
 def _started(folder: Path, model: HuggingFaceLM, settings: VllmConfig, in_flight: InFlight, kv_format: str) -> Any:
     """vLLM's engine, without weights."""
+    overrides = {"quantization_config": quantisation(model)}
     set_environment()
     try:
         from vllm import EngineArgs, LLMEngine
         from vllm.config import WeightTransferConfig
     except ImportError as error:
         raise ConfigError(f"sampler.kind: 'vllm' needs vLLM: {INSTALL} ({error})") from error
+    if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+        raise ConfigError(
+            "sampler.kind: 'vllm' cannot start beside torch.distributed, which it uses itself; set asynchrony.mode to "
+            "'process', or use kind = 'server'"
+        )
     from trimtab.trainer.rollouts.vllm_plugin import register
 
     register()  # the entry point says the same, to the processes that vLLM starts
@@ -270,7 +276,7 @@ def _started(folder: Path, model: HuggingFaceLM, settings: VllmConfig, in_flight
         model=str(folder),
         dtype=settings.dtype,
         quantization="trimtab",
-        hf_overrides={"quantization_config": quantisation(model)},
+        hf_overrides=overrides,
         load_format="dummy",  # the first set of weights is on its way
         skip_tokenizer_init=True,
         max_model_len=settings.max_model_len,

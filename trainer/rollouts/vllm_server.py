@@ -217,13 +217,14 @@ class ServerSampler:
     def _hand_over(self, url: str, path: Path, update: Update) -> None:
         """Pause the server, give it the weights, and let it go on."""
         ask = self._servers.ask
-        ask(url, "/pause?mode=keep")
+        dropped = str(self.in_flight == "drop").lower()
+        # vLLM drops the keys and values of responses under way unless told not to, whatever its documentation says.
+        ask(url, f"/pause?mode=keep&clear_cache={dropped}")
         try:
             ask(url, "/start_weight_update", again=False)
             info = {"path": str(path), "number_format": update.number_format}
             ask(url, "/update_weights", {"update_info": info}, again=False)
             ask(url, "/finish_weight_update", {"weight_version": str(update.version)}, again=False)
-            dropped = str(self.in_flight == "drop").lower()
             ask(url, f"/reset_prefix_cache?reset_running_requests={dropped}")
         finally:
             ask(url, "/resume")
