@@ -29,7 +29,7 @@ def bench_hook(repeats: int = 300) -> dict[str, Any]:
     backend = "native" if native.LOADER.load(wait=True).measure else "numpy"
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    tensors, transport = _batch(), _Parked(capacity=20)
+    tensors, transport = batch(), _Parked(capacity=20)
     hook, quantile = [], []
     try:
         with Emitter(transport, job="bench", attempt=1) as emitter:
@@ -48,14 +48,14 @@ def bench_hook(repeats: int = 300) -> dict[str, Any]:
         "threads": 1,
         "repeats": repeats,
         "backend": backend,
-        "hook": _spread(hook),
-        "thread": _spread(thread),
-        "quantile": _spread(quantile),
+        "hook": spread(hook),
+        "thread": spread(thread),
+        "quantile": spread(quantile),
         "ratio": float(np.median(quantile) / np.median(hook)),
     }
 
 
-def _batch() -> dict[str, torch.Tensor]:
+def batch() -> dict[str, torch.Tensor]:
     """Log-probs 0.03 and 0.05 nats apart, a tenth of the tokens padding, one advantage a sequence."""
     generator = torch.Generator().manual_seed(0)
     old = -torch.empty(SHAPE).exponential_(1.5, generator=generator)
@@ -108,6 +108,7 @@ def _milliseconds(work: Callable[[], None]) -> float:
     return 1e3 * (time.perf_counter() - start)
 
 
-def _spread(times: list[float]) -> dict[str, float]:
+def spread(times: list[float]) -> dict[str, float]:
+    """The middle of some times, and what a tenth lies below and above."""
     p10, median, p90 = np.percentile(times, (10, 50, 90)).tolist()
     return {"median": median, "p10": p10, "p90": p90}

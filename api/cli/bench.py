@@ -40,6 +40,24 @@ def hook(as_json: Annotated[bool, typer.Option("--json", help="Print the figures
 
 
 @bench.command()
+def ranks(
+    count: Annotated[int, typer.Option("--ranks", min=1, help="Processes on this machine.")] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """What reporting as one adds to the end of an observed step, with processes that talk by gloo."""
+    from trimtab.api.bench.ranks import bench_ranks
+
+    figures = bench_ranks(count)
+    if as_json:
+        print(json.dumps(figures))
+        return
+    table = Table("end_step", "median ms", "p10", "p90", box=None, title=f"{count} processes, one thread each")
+    for name in ("alone", "together"):
+        table.add_row(name, *(f"{figures[name][key]:.3f}" for key in ("median", "p10", "p90")))
+    Console().print(table)
+
+
+@bench.command()
 def step(
     steps: Annotated[int, typer.Option(min=10, help="Steps of each format.")] = 40,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
@@ -124,6 +142,31 @@ def asynchrony(
         spread = f"{one.ratio_p10:.2f} to {one.ratio_p90:.2f}"
         idle = f"{one.trainer_idle:.0%}", f"{one.sampler_idle:.0%}"
         table.add_row(one.mode, f"{one.steps_per_second:.1f}", f"{one.ratio:.2f}", spread, *idle)
+    Console().print(table)
+
+
+@bench.command()
+def heads(
+    rounds: Annotated[int, typer.Option(min=2, help="Generations with each size of the head.")] = 9,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """What the sampler's top log-probs cost vLLM's throughput, on SmolLM2; needs the environment of `make vllm`."""
+    from trimtab.api.bench.heads import bench_heads
+    from trimtab.trainer.config import ConfigError
+
+    try:
+        with Progress(console=Console(stderr=True), disable=as_json, transient=True) as progress:
+            task = progress.add_task("a generation with each size", total=rounds)
+            costs = bench_heads(rounds, lambda: progress.advance(task))
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    if as_json:
+        print(json.dumps([dataclasses.asdict(cost) for cost in costs]))
+        return
+    table = Table("head", "tokens a second", "lost", "p10 to p90", box=None)
+    for one in costs:
+        spread = f"{one.loss_p10:+.1%} to {one.loss_p90:+.1%}"
+        table.add_row(str(one.head), f"{one.tokens_per_second:.0f}", f"{one.loss:+.1%}", spread)
     Console().print(table)
 
 
