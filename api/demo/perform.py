@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,11 +17,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from trimtab.api.client import Client
 from trimtab.api.demo.plan import PlannedRun
 from trimtab.api.errors import UserError
-from trimtab.trainer.run import STEPS, execute
+from trimtab.api.workers import Work, perform, steps_done
+from trimtab.trainer.run import execute
 from trimtab.trainer.warm_start import warm_weights
 
 DATABASE = "agent.db"
-POLL_SECONDS = 0.25
 
 
 class DemoError(UserError):
@@ -84,17 +81,17 @@ def train(runs: Sequence[PlannedRun], url: str, progress: Progress) -> None:
         for run in runs:
             client.register(run.job, mode=run.run.mode, config=run.policy)
     bars = {run.job: progress.add_task(_label(run), total=run.config.steps, start=False) for run in runs}
-    workers = min(len(runs), os.cpu_count() or 1)
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = {run.job: pool.submit(_train_one, run, url) for run in runs}
-        while not all(future.done() for future in futures.values()):
-            _show(runs, bars, futures, progress)
-            time.sleep(POLL_SECONDS)
-        _show(runs, bars, futures, progress)
-    for run in runs:
-        error = futures[run.job].exception()
-        if error is not None:
-            raise DemoError(f"{run.job}: {type(error).__name__}: {error} (its files are in {run.folder})") from error
+    works = [Work(name=run.job, function=_train_one, arguments=(run, url), log=run.folder / "log.txt") for run in runs]
+    ended = perform(
+        works,
+        os.cpu_count() or 1,
+        on_start=lambda work: progress.start_task(bars[work.name]),
+        on_tick=lambda: _show(runs, bars, progress),
+    )
+    folders = {run.job: run.folder for run in runs}
+    for one in ended:
+        if one.error:
+            raise DemoError(f"{one.name}: {one.error} (its files are in {folders[one.name]})")
 
 
 def progress_bars(*, quiet: bool) -> Progress:
@@ -111,19 +108,6 @@ def _label(run: PlannedRun) -> str:
     return f"{run.scenario:6} {run.run.title} (seed {run.seed})"
 
 
-def _show(
-    runs: Sequence[PlannedRun], bars: dict[str, TaskID], futures: dict[str, Future[None]], progress: Progress
-) -> None:
+def _show(runs: Sequence[PlannedRun], bars: dict[str, TaskID], progress: Progress) -> None:
     for run in runs:
-        done = _lines(run.folder / STEPS)
-        bar = bars[run.job]
-        if done and not futures[run.job].cancelled():
-            progress.start_task(bar)
-        progress.update(bar, completed=done)
-
-
-def _lines(path: Path) -> int:
-    try:
-        return path.read_bytes().count(b"\n")
-    except FileNotFoundError:
-        return 0
+        progress.update(bars[run.job], completed=steps_done(run.folder))

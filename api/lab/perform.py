@@ -13,15 +13,13 @@ from trimtab.api.lab.cell_run import LOG, clear, is_done, precision_ladder, trai
 from trimtab.api.lab.cells import Cell, Lab
 from trimtab.api.lab.file import LabError
 from trimtab.api.lab.watch import Watch
-from trimtab.api.lab.workers import Work, perform
+from trimtab.api.workers import Work, perform
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.sections import DecoderConfig
 
 CELLS = "cells"
 LADDERS = "ladders"
 LOGS = "logs"
-_START = {"task": True, "warm_start": True, "model": {"width", "layers", "heads", "hidden"}}
-"""What a warm start depends on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +126,9 @@ def _shared(cells: Sequence[Cell]) -> str:
 
 
 def _warm_starts(cells: Sequence[Cell], out: Path) -> list[Work]:
+    sizes = {"width", "layers", "heads", "hidden"}
     starts = {
-        cell.config.model_dump_json(include=_START): cell.config
+        cell.config.model_dump_json(include={"task": True, "warm_start": True, "model": sizes}): cell.config
         for cell in cells
         if isinstance(cell.config.model, DecoderConfig)
     }

@@ -9,8 +9,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from trimtab.api.lab.workers import Ended, Work
-from trimtab.trainer.run import STEPS
+from trimtab.api.workers import Ended, Work, steps_done
 
 
 class Watch:
@@ -55,7 +54,7 @@ class Watch:
         if not self._bars.disable:
             for name, bar in self._running.items():
                 if name in self._total:
-                    self._bars.update(bar, completed=_lines(self._folder(name) / STEPS))
+                    self._bars.update(bar, completed=steps_done(self._folder(name)))
 
     def ended(self, ended: Ended) -> None:
         """A process has ended."""
@@ -76,10 +75,3 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
-
-
-def _lines(path: Path) -> int:
-    try:
-        return path.read_bytes().count(b"\n")
-    except FileNotFoundError:
-        return 0

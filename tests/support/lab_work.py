@@ -33,7 +33,7 @@ def sleep(path: Path) -> None:
 if __name__ == "__main__":
     from lab_work import sleep as importable  # by a name that a child can import
 
-    from trimtab.api.lab.workers import Work, perform
+    from trimtab.api.workers import Work, perform
 
     path = Path(sys.argv[1])
     perform([Work(name="long", function=importable, arguments=(path,), log=path.with_suffix(".log"))], 1)

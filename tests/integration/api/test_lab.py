@@ -23,7 +23,7 @@ from trimtab.api.lab.perform import claimed, folder_of
 from trimtab.api.lab.tables import MEASURES
 from trimtab.trainer.run import STEPS
 
-PATIENCE = 120.0
+PATIENCE = 900.0
 
 
 def lab_command(path: Path, out: Path, *options: str) -> list[str]:

@@ -10,7 +10,7 @@ import lab_work
 import pytest
 from lab_work import PATIENCE, die, fail, sleep, write
 
-from trimtab.api.lab.workers import Ended, Work, perform
+from trimtab.api.workers import Ended, Work, perform
 
 
 def work(name: str, function: object, *arguments: object, log: Path) -> Work:
