@@ -35,7 +35,14 @@ def build(config: RunConfig, on_warm_start: Progress | None = None) -> tuple[nn.
     model, tokenizer = _unwarmed(config)
     if isinstance(config.model, DecoderConfig):
         model.load_state_dict(warm_weights(config, on_warm_start))
-    return model.to(getattr(torch, config.model.weights)), build_task(config, tokenizer, model)
+    return model.to(_device(config), getattr(torch, config.model.weights)), build_task(config, tokenizer, model)
+
+
+def _device(config: RunConfig) -> torch.device:
+    wanted = config.model.device
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("model.device: 'cuda', and torch finds no CUDA device; give 'cpu' or 'auto'")
+    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def check(config: RunConfig) -> None:

@@ -18,7 +18,7 @@ from trimtab.hooks.calibration import restored_calibration
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.grpo import GRPOTrainer
 
-VERSION = 5
+VERSION = 6
 FREE_TO_CHANGE = ("steps", "checkpoint", "evaluation")
 """Fields of the configuration that no step depends on."""
 _FILE = re.compile(r"(\d+)-(\d+)\.pt")
@@ -80,7 +80,7 @@ class Checkpoints:
         if not path.exists():
             raise CheckpointError(f"{path}: there is no such checkpoint; there are {', '.join(self.names()) or 'none'}")
         try:
-            state: dict[str, Any] = torch.load(path, weights_only=True)
+            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:
             raise CheckpointError(f"{path}: cannot be read as a checkpoint ({error})") from error
         if state.get("version") != VERSION:
@@ -189,17 +189,27 @@ def _state(trainer: GRPOTrainer) -> dict[str, Any]:
         "published": trainer.published.state(),
         "calibration": dataclasses.asdict(trainer.twin.calibration),
         "supply": trainer.supply.state(),
-        "rounding_rng": trainer.world.gathered(torch.get_rng_state()),
+        "rounding_rng": trainer.world.gathered(_rounding(trainer)),
     }
 
 
-def _restore_rounding(trainer: GRPOTrainer, states: list[Tensor]) -> None:
-    """Go on with the random numbers that round; a process that the checkpoint does not know begins with its own."""
+def _rounding(trainer: GRPOTrainer) -> dict[str, Tensor]:
+    """The generators that rounding at random draws from, by device."""
+    states = {"cpu": torch.get_rng_state()}
+    if trainer.learner.device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(trainer.learner.device)
+    return states
+
+
+def _restore_rounding(trainer: GRPOTrainer, states: list[dict[str, Tensor]]) -> None:
+    """Go on with these; a process, or a device, that the checkpoint does not know begins with its own."""
     rank = trainer.world.rank
-    if rank < len(states):
-        torch.set_rng_state(states[rank])
-    else:
-        torch.manual_seed((trainer.config.seed + rank * 1_000_003 + trainer.step_index) % 2**63)
+    torch.manual_seed((trainer.config.seed + rank * 1_000_003 + trainer.step_index) % 2**63)  # of every device
+    known = states[rank] if rank < len(states) else {}
+    if "cpu" in known:
+        torch.set_rng_state(known["cpu"])
+    if "cuda" in known and trainer.learner.device.type == "cuda":
+        torch.cuda.set_rng_state(known["cuda"], trainer.learner.device)
 
 
 def _differences(written: dict[str, Any], mine: dict[str, Any], section: str = "") -> list[str]:

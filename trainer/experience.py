@@ -29,6 +29,12 @@ class Experience:
     sampled: Graded
     """The same with the responses that dynamic sampling did without: what the policy earns is told from all of them."""
 
+    def to(self, device: torch.device | str) -> Experience:
+        """The same on `device`."""
+        moved = self.graded.to(device)
+        sampled = moved if self.sampled is self.graded else self.sampled.to(device)
+        return Experience(rollout=self.rollout.to(device), graded=moved, sampled=sampled)
+
     def advantages(self, controls: Controls, config: RolloutConfig, longest: int) -> Tensor:
         """[B, 1]"""
         rewards = self.graded.rewards

@@ -119,10 +119,10 @@ class GRPOTrainer:
         return record
 
     def _rollout(self, controls: Controls) -> Experience:
-        """Publish the weights where that is due, and take the step's experience."""
+        """Publish the weights where that is due, and take the step's experience to where the learner computes."""
         if self.published.due(self.step_index):
             self.published.add(self.step_index, self.learner.copy())
-        return self.supply.next(self.step_index, self.published, controls)
+        return self.supply.next(self.step_index, self.published, controls).to(self.learner.device)
 
     def _batch(self, experience: Experience, scores: Scores, controls: Controls) -> Batch:
         """What stays the same during the step's updates."""

@@ -50,6 +50,11 @@ class Learner:
         self._world = world
 
     @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return next(self.model.parameters()).device
+
+    @property
     def engine(self) -> str:
         """What the quantised layers compute with, such as `nvfp4-emulated`."""
         return engine_of(self.model)

@@ -1,4 +1,4 @@
-"""Choosing and joining the rows of dataclasses of tensors. Fields that are no tensors stay as they are."""
+"""Choosing, joining and moving the rows of dataclasses of tensors. Fields that are no tensors stay as they are."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ def joined(batches: Sequence[T]) -> T:
     """All rows of `batches`, in order; each has the same tensors."""
     columns = {name: torch.cat([getattr(batch, name) for batch in batches]) for name in _tensors(batches[0])}
     return replace(batches[0], **columns)
+
+
+def moved(batch: T, device: torch.device | str) -> T:
+    """The same on `device`."""
+    return replace(batch, **{name: tensor.to(device) for name, tensor in _tensors(batch).items()})
 
 
 def _tensors(batch: DataclassInstance) -> dict[str, Tensor]:

@@ -76,6 +76,8 @@ class TrainedModelConfig(Section):
     """Keep this fraction of the decoder layers, from the end; by default what the recipe says."""
     moe_only: bool | None = None
     """Quantise the experts alone; by default what the recipe says."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where trainer, twin and the embedded sampler compute; auto is CUDA where torch finds a device."""
     execution: Execution = "auto"
     """Whether a number format computes natively, where the machine has a kernel for it, or is emulated in float32."""
     weights: Literal["float32", "bfloat16"] = "float32"
@@ -88,6 +90,8 @@ class DecoderConfig(TrainedModelConfig):
     """Sizes of the embedded model."""
 
     kind: Literal["decoder"] = "decoder"
+    device: Literal["auto", "cpu", "cuda"] = "cpu"
+    """Where everything computes: the CPU, unless said otherwise, since no device makes so small a model faster."""
     width: int = Field(default=64, ge=8)
     layers: int = Field(default=2, ge=1)
     heads: int = Field(default=4, ge=1)

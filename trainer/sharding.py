@@ -48,7 +48,7 @@ def shard(model: nn.Module, world: World) -> None:
     """Split the Parameters of a converted `model` over the processes, in place; alone they stay as they are."""
     if world.size == 1:
         return
-    mesh = init_device_mesh("cpu", (world.size,))
+    mesh = init_device_mesh(next(model.parameters()).device.type, (world.size,))
     policy = MixedPrecisionPolicy(reduce_dtype=torch.float32)
     for name in decoder_layers(model):
         fully_shard(model.get_submodule(name), mesh=mesh, mp_policy=policy)

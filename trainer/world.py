@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 T = TypeVar("T")
-_LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What a launcher sets in the environment of each process."""
 
 
@@ -50,7 +50,7 @@ class World:
 
     def rows(self, mine: Tensor) -> Tensor:
         """The rows of all processes, in the order of the ranks."""
-        return mine if self.size == 1 else torch.cat(self.gathered(mine))
+        return mine if self.size == 1 else torch.cat(self.gathered(mine.cpu())).to(mine.device)
 
     def computed(self, count: int, compute: Callable[[Tensor], Tensor]) -> Tensor:
         """[count, ...] what `compute` gives for the rows that it is given the numbers of, each process doing its
@@ -92,12 +92,15 @@ class World:
 def world_of_environment() -> Iterator[World]:
     """The world that torchrun has made, or that of this process alone; left at the end.
 
-    Training computes on the CPU, and so do its collectives (gloo).
+    Tensors on the CPU are talked about by gloo, and those on CUDA devices, of which each process takes the one of its
+    local rank, by NCCL.
     """
     if not set(_LAUNCHED) <= set(os.environ) or os.environ["WORLD_SIZE"] == "1":
         yield World()
         return
-    dist.init_process_group("gloo")
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "cpu:gloo")
     try:
         yield World(dist.get_rank(), dist.get_world_size())
     finally:

@@ -43,6 +43,10 @@ class Rollout:
         """The sequences at `index`, a [n] tensor of row numbers."""
         return replace(rows.chosen(self, index), prompts=self.prompts.rows(index))
 
+    def to(self, device: torch.device | str) -> Rollout:
+        """The same on `device`."""
+        return replace(rows.moved(self, device), prompts=self.prompts.to(device))
+
     @staticmethod
     def concatenated(rollouts: Sequence[Rollout], pad: int) -> Rollout:
         """All sequences of rollouts of one engine, prompts padded to one length with `pad`."""

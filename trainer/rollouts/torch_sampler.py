@@ -79,22 +79,23 @@ class TorchSampler:
                 f"task.response_length: {length} tokens after a prompt of {width} are more than the {model.context} of "
                 "the model's context; give shorter responses or prompts"
             )
-        engine = engine_of(self.model)
+        engine, device = engine_of(self.model), next(self.model.parameters()).device
+        prompts = prompts.to(device)
         cache, logits = self._read(model, prompts, samples, length)
         repeated = prompts.repeated(samples)
         batch = len(repeated.tokens)
         head = min(head, logits.shape[-1])
-        responses = torch.full((batch, length), self.pad)
+        responses = torch.full((batch, length), self.pad, device=device)
         versions = torch.full((batch, length), self.version)
-        logprobs, entropy = torch.zeros(batch, length), torch.zeros(batch, length)
-        head_ids = torch.arange(head).repeat(batch, length, 1)
-        head_logprobs = torch.zeros(batch, length, head)
-        done = torch.zeros(batch, dtype=torch.bool)
+        logprobs, entropy = torch.zeros(2, batch, length, device=device)
+        head_ids = torch.arange(head, device=device).repeat(batch, length, 1)
+        head_logprobs = torch.zeros(batch, length, head, device=device)
+        done = torch.zeros(batch, dtype=torch.bool, device=device)
         with torch.inference_mode():
             for position in range(length):
                 log_p = torch.log_softmax(logits[:, -1].float() / temperature, -1)
                 p = log_p.exp()
-                token = torch.where(done, self.pad, drawn(p, self._levels(batch, generator)))
+                token = torch.where(done, self.pad, drawn(p, self._levels(batch, generator).to(device)))
                 responses[:, position] = token
                 logprobs[:, position] = log_p.gather(1, token[:, None])[:, 0]
                 entropy[:, position] = entropies(log_p)
@@ -115,7 +116,7 @@ class TorchSampler:
             head_logprobs=head_logprobs,
             versions=versions,
             engine=engine,
-        )
+        ).to("cpu")
 
     def _levels(self, count: int, generator: torch.Generator) -> Tensor:
         """[count, 1] what the next token of each row is drawn by, uniform in [0, 1)."""

@@ -38,6 +38,10 @@ class Prompts:
         problems = tuple(problem for problem in self.problems for _ in range(times))
         return Prompts(tokens=self.tokens.repeat_interleave(times, 0), padding=padding, problems=problems)
 
+    def to(self, device: torch.device | str) -> Prompts:
+        """The same on `device`; the problems stay what they are."""
+        return rows.moved(self, device)
+
     def rows(self, index: Tensor) -> Prompts:
         """The rows at `index`, a [n] tensor of row numbers."""
         padding = None if self.padding is None else self.padding[index]
@@ -78,6 +82,10 @@ class Graded:
     alphabet."""
     entropy_bursts: Tensor | None
     """[B] share of tokens of outlying entropy; None if `grade` was given no entropies."""
+
+    def to(self, device: torch.device | str) -> Graded:
+        """The same on `device`."""
+        return rows.moved(self, device)
 
     def rows(self, index: Tensor) -> Graded:
         """The responses at `index`, a [n] tensor of row numbers."""
