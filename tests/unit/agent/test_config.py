@@ -100,3 +100,8 @@ def test_a_config_survives_json() -> None:
 
 def test_every_detector_has_settings_and_memory_of_its_name() -> None:
     assert list(DETECTORS) == list(DetectorSettings.__dataclass_fields__) == list(Detectors.__dataclass_fields__)
+
+
+def test_references_come_from_a_file_and_not_from_a_setting() -> None:
+    with pytest.raises(ConfigError, match=r"references: cannot be written as a setting; give `trimtab serve"):
+        with_settings(AgentConfig(), {"references": {"nvfp4": {}}})
