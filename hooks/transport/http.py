@@ -77,8 +77,8 @@ class HttpTransport(Background):
                 if self._spool is not None and self._spool.peek() is not None:
                     folder = self._spool.directory
                     _log.warning(
-                        "trimtab: summaries that %s did not take are in %s; once it is there, `trimtab sync %s --url %s` "
-                        "delivers them",
+                        "trimtab: summaries that %s did not take are in %s; once it is there, "
+                        "`trimtab sync %s --url %s` delivers them",
                         *(self._agent.url, folder, folder, self._agent.url),
                     )
                 for spool in (self._spool, self._rejects):
