@@ -7,13 +7,15 @@ report no twin.
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trimtab.hooks.calibration import ClipCalibration
+from trimtab.hooks.calibration import ClipCalibration, RecentTokens
 from trimtab.hooks.records import RecordError
+from trimtab.hooks.sketch import BINS
 from trimtab.hooks.wire import decode, encode
 
 VERSION = 1
@@ -53,6 +55,27 @@ class FormatCalibration:
     def __post_init__(self) -> None:
         if self.version != VERSION:
             raise RecordError(f"version: {self.version}, but this program reads version {VERSION}; calibrate again")
+        if self.steps < 1:
+            raise RecordError(f"steps: {self.steps}; a calibration is learnt from one step or more")
+        if not 0 <= self.entropy < math.inf:
+            raise RecordError(f"entropy: {self.entropy} nats; it is finite and not negative")
+        for name, level in self.levels.items():
+            if not (math.isfinite(level.location) and 0 <= level.scale < math.inf):
+                raise RecordError(f"levels.{name}: {level}; both are finite, and a scale is not negative")
+        for sign in ("negative", "positive"):
+            for ratio in ("update", "shadow"):
+                _check_tokens(f"clip.{sign}.{ratio}", getattr(getattr(self.clip, sign), ratio))
+
+
+def _check_tokens(field: str, tokens: RecentTokens) -> None:
+    if not 0 <= tokens.tokens < math.inf:
+        raise RecordError(f"{field}.tokens: {tokens.tokens}; a count is finite and not negative")
+    for name in ("weights", "updates"):
+        for index, value in getattr(tokens, name).items():
+            if not (0 <= index < BINS and 0 <= value < math.inf):
+                raise RecordError(
+                    f"{field}.{name}: {value} in bin {index}; of {BINS} bins each is finite and not negative"
+                )
 
 
 def read_calibration(path: str | Path) -> FormatCalibration:

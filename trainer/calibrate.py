@@ -28,7 +28,7 @@ from trimtab.trainer.warm_start import Progress
 
 SETUP = ("task", "model", "warm_start", "outliers")
 """Tables of a run that its noise depends on, beside the formats."""
-NO_MATTER = ("execution", "weights", "gradient_checkpointing")
+NO_MATTER = ("device", "execution", "weights", "gradient_checkpointing")
 """Fields of the model that say how it is computed, and not what."""
 
 

@@ -165,7 +165,7 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> RunC
             data = tomllib.loads(path.read_text())
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}") from error
-        except tomllib.TOMLDecodeError as error:
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ConfigError(f"{path}: {error}") from error
     for override in overrides:
         key, separator, value = override.partition("=")

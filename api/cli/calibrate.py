@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,8 @@ def calibrate(
 ) -> None:
     """Learn clip bounds and reference levels of one number format, before the run that needs them."""
     out = out or Path(f"calibration-{number_format}.json")
+    if not os.access(out.parent, os.W_OK):  # before the work, and not behind it
+        raise UsageError(f"--out: {out.parent} is no folder that can be written to")
     try:
         found = _calibrated(load_config(config, overrides or []), number_format, steps, quiet=as_json)
     except ConfigError as error:

@@ -17,6 +17,7 @@ from trimtab.hooks.records import RecordError
 from trimtab.hooks.transport.base import UrlError
 from trimtab.trainer.checkpoint import CheckpointError
 from trimtab.trainer.config import ConfigError, load_config
+from trimtab.trainer.rollouts.sampler import SamplerError
 from trimtab.trainer.run import RunResult, execute
 from trimtab.trainer.step_record import StepRecord
 from trimtab.trainer.world import World, world_of_environment
@@ -50,6 +51,9 @@ def train(
         raise typer.Exit(130) from None
     except (ConfigError, CheckpointError, RecordError, UrlError) as error:
         raise UsageError(str(error)) from error
+    except SamplerError as error:  # no mistake of the user's: the run was going, and can go on
+        Console(stderr=True, soft_wrap=True).print(f"{error}", style="red", markup=False)
+        raise typer.Exit(1) from error
     except (FileExistsError, NotADirectoryError, PermissionError) as error:
         raise UsageError(f"--out: {out} cannot be the run's folder ({error.strerror})") from error
     if not world.first:

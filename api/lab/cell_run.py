@@ -45,7 +45,7 @@ def train_cell(cell: Cell, folder: Path) -> None:
         resume = False
     if resume:  # what its checkpoint was, this version cannot read
         _execute(cell, folder, attempt, resume=False)
-    shutil.rmtree(folder / CHECKPOINTS)  # some hundred cells would fill a disk with them
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)  # some hundred cells would fill a disk with them
     _set_mark(folder, cell, done=True, seconds=time.monotonic() - started)
 
 

@@ -16,6 +16,7 @@ from trimtab.agent.config import AgentConfig, with_settings
 from trimtab.agent.state import Mode
 from trimtab.api.lab.file import Correction, LabError, LabFile, Variant, read_lab
 from trimtab.trainer.build import check
+from trimtab.trainer.calibrate import clip_calibration
 from trimtab.trainer.config import ConfigError, RunConfig, validated
 from trimtab.trainer.scenarios import SCENARIOS
 
@@ -97,6 +98,8 @@ def load_lab(path: Path) -> Lab:
     """
     file = read_lab(path)
     lab = Lab(name=path.stem, text=path.read_text(), file=file, cells=tuple(_cells(file, path)))
+    if not lab.cells:
+        raise LabError(f"{path}: corrections: none goes with any combination of the axes, by their `only`")
     _refuse_twins(lab.cells)
     checked = set()
     for cell in lab.cells:
@@ -104,6 +107,7 @@ def load_lab(path: Path) -> Lab:
         if setup not in checked:
             try:
                 check(cell.config)
+                clip_calibration(cell.config)
             except ConfigError as error:
                 raise LabError(f"{path}: {cell.name}: {error}") from error
             checked.add(setup)
@@ -150,11 +154,14 @@ def _cell(
 
 
 def _refuse_twins(cells: Sequence[Cell]) -> None:
-    seen: dict[str, str] = {}
+    runs: dict[str, str] = {}
+    jobs: dict[str, str] = {}
     for cell in cells:
-        if cell.key in seen:
-            raise LabError(f"{cell.name}: is the same run as {seen[cell.key]}; what is set makes no difference")
-        seen[cell.key] = cell.name
+        if cell.key in runs:
+            raise LabError(f"{cell.name}: is the same run as {runs[cell.key]}; what is set makes no difference")
+        if cell.job in jobs:
+            raise LabError(f"{cell.name}: would report under the same name as {jobs[cell.job]}, {cell.job}; rename one")
+        runs[cell.key] = jobs[cell.job] = cell.name
 
 
 def _base(base: str, path: Path) -> dict[str, Any]:
@@ -164,7 +171,7 @@ def _base(base: str, path: Path) -> dict[str, Any]:
     if base.endswith(".toml"):
         try:
             return tomllib.loads((path.parent / base).read_text())
-        except (OSError, tomllib.TOMLDecodeError) as error:
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise LabError(f"{path}: base: {base}: {error}") from error
     known = {f"{scenario.name}/{run.name}": run.config for scenario in SCENARIOS.values() for run in scenario.runs}
     if base not in known:

@@ -50,6 +50,13 @@ class Variant(Section):
     set: dict[str, Any] = Field(default_factory=dict)
     """Fields of the run, as in its TOML file: `set = { controls.sampler_format = "nvfp4", rollout.lag = 2 }`."""
 
+    @field_validator("set")
+    @classmethod
+    def _has_no_seed(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        if "seed" in fields:
+            raise ValueError(f"seed: {fields['seed']!r} is overruled by the lab's seeds; leave it out")
+        return fields
+
     @property
     def label(self) -> str:
         """What tables call it."""
@@ -125,6 +132,8 @@ class LabFile(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         _unique("seeds", self.seeds)
+        if not isinstance(self.run.get("schedule", []), list):
+            raise ValueError(f"run.schedule: {self.run['schedule']!r} is no list of changes")
         if "seed" in self.run:
             raise ValueError(f"run.seed: {self.run['seed']!r} is overruled by seeds; leave it out")
         for axis, variants in self.all_axes().items():
@@ -144,6 +153,8 @@ class LabFile(Section):
             if axis not in axes:
                 raise ValueError(f"{field}.{axis}: there is no such axis; there are {', '.join(axes)}")
             names = [variant.name for variant in axes[axis]]
+            if not patterns:
+                raise ValueError(f"{field}.{axis}: is empty; name at least one of {', '.join(names)}, or leave it out")
             for pattern in patterns:
                 if not any(fnmatchcase(name, pattern) for name in names):
                     raise ValueError(f"{field}.{axis}: {pattern!r} matches none of {', '.join(names)}")

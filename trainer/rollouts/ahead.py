@@ -11,8 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trimtab.hooks.controls import Controls
@@ -45,11 +44,12 @@ class Ahead:
         sampler: the collector's; the thread's alone while it runs.
         max_staleness: most versions between a token's weights and the step that trains on it.
         in_flight: take over weights between the tokens of a batch, and not only between batches.
+        steps: of the run: nothing is sampled beyond the last.
         seed: of the randomness.
     """
 
     def __init__(
-        self, collector: Collector, sampler: Sampler, *, max_staleness: int, in_flight: bool, seed: int
+        self, collector: Collector, sampler: Sampler, *, max_staleness: int, in_flight: bool, steps: int, seed: int
     ) -> None:
         self.idle = 0.0
         """Seconds that the sampler has waited for weights new enough."""
@@ -57,6 +57,7 @@ class Ahead:
         self._sampler = sampler
         self._max_staleness = max_staleness
         self._in_flight = in_flight
+        self._steps = steps
         self._draws = Draws(seed)
         self._consumed = self._draws.state()
         self._changed = threading.Condition()
@@ -107,7 +108,7 @@ class Ahead:
         try:
             self._draws.restore(self._consumed)
             held: Update | None = None
-            for step in count(first):
+            for step in range(first, self._steps):
                 offer = self._wait_for(step)
                 if offer is None:
                     return
@@ -143,7 +144,8 @@ class Ahead:
 
 
 class _InFlight:
-    """Says between tokens whether newer weights are there."""
+    """Says between tokens whether newer weights are there; formats change between batches only, so that a batch is of
+    one engine."""
 
     def __init__(self, held: Update, offered: Callable[[], _Offer | None]) -> None:
         self.held = held
@@ -153,5 +155,6 @@ class _InFlight:
         offer = self._offered()
         if offer is None or offer.update.version <= self.held.version:
             return None
-        self.held = offer.update
+        held, new = self.held, offer.update
+        self.held = replace(new, number_format=held.number_format, kv_format=held.kv_format)
         return self.held

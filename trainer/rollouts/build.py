@@ -104,5 +104,6 @@ def supply_of(config: RunConfig, task: Task, sampler: Sampler, world: World) -> 
         sampler,
         max_staleness=ahead.max_staleness,
         in_flight=ahead.in_flight != "wait",
+        steps=config.steps,
         seed=config.seed,
     )

@@ -120,7 +120,8 @@ class SamplerProcess:
     def _died(self) -> SamplerError:
         self._process.join(CLOSE_SECONDS)
         return SamplerError(
-            f"sampler: its process ended (exit code {self._process.exitcode}); what it said is above. Resume the run"
+            f"sampler: its process ended (exit code {self._process.exitcode}); what it said is above. Resume the run "
+            "with --resume"
         )
 
 

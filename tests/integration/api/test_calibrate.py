@@ -132,6 +132,19 @@ def test_files_that_are_no_calibration(made: tuple[Path, dict[str, Any]], tmp_pa
         read_calibration(changed(made[0], tmp_path, version=2))
     with pytest.raises(CalibrationError, match=r"FormatCalibration\.steps: 'many' is not int"):
         read_calibration(changed(made[0], tmp_path, steps="many"))
+    for field, value, told in (
+        ("steps", -3, "steps: -3; a calibration is learnt from one step or more"),
+        ("entropy", -1.0, r"entropy: -1\.0 nats"),
+        ("levels", {"mismatch_std": {"location": 0.1, "scale": -1.0}}, r"levels\.mismatch_std: .*is not negative"),
+        ("clip", {"negative": {"update": {"tokens": -1.0}}}, r"clip\.negative\.update\.tokens: -1\.0"),
+        (
+            "clip",
+            {"positive": {"shadow": {"weights": {"99999": 1.0}}}},
+            r"clip\.positive\.shadow\.weights: .*bin 99999",
+        ),
+    ):
+        with pytest.raises(CalibrationError, match=told):
+            read_calibration(changed(made[0], tmp_path, **{field: value}))
     with pytest.raises(CalibrationError, match="cannot be read"):
         read_calibration(tmp_path / "none.json")
     with pytest.raises(ConfigError, match=r"shadow\.calibration: .*version: 2"):
@@ -149,6 +162,9 @@ def test_what_cannot_be_calibrated(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match=r"controls\.sampler_format: 'fp9' is none of"):
         calibrate("fp9")
+    nowhere = ["calibrate", "--format", "nvfp4", "--out", str(tmp_path / "nowhere" / "x.json")]
+    with pytest.raises(UsageError, match=r"--out: .*nowhere is no folder that can be written to"):
+        CliRunner().invoke(app, nowhere, catch_exceptions=False)
     with pytest.raises(CalibrationUseError, match="mismatch_std: only 0 steps have enough tokens"):
         calibrate("nvfp4", "rollout.prompts=2", "rollout.group_size=2")
     assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tiny_lab import tiny_lab
 
-from trimtab.api.lab.cell_run import MARK, is_done
+from trimtab.api.lab.cell_run import MARK, is_done, train_cell
 from trimtab.api.lab.cells import load_lab
 from trimtab.api.lab.figures import figures
 from trimtab.api.lab.file import LabError
@@ -193,3 +193,11 @@ def test_a_lab_that_is_stopped_goes_on(tmp_path: Path, how: signal.Signals) -> N
 def test_one_lab_a_folder(tmp_path: Path) -> None:
     with claimed(tmp_path), pytest.raises(LabError, match="another lab is at work in"), claimed(tmp_path):
         pass
+
+
+def test_a_cell_that_wrote_no_checkpoint_is_done(tmp_path: Path) -> None:
+    path = tiny_lab(tmp_path)
+    path.write_text(path.read_text().replace("checkpoint.every = 4", "checkpoint.every = 0"))
+    cell = load_lab(path).cells[0]
+    train_cell(cell, tmp_path / "cell")
+    assert is_done(cell, tmp_path / "cell")

@@ -162,3 +162,10 @@ def test_a_preset_beside_a_whole_controls_object_is_refused() -> None:
     with pytest.raises(ValueError, match="recipe: 'mxfp8' would change nothing"):
         RunConfig(recipe="mxfp8", controls=Controls())
     assert validated({"recipe": "mxfp8", "controls": {"clip_low": 0.1}}).controls.train_format == "mxfp8"
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"bad\.toml: 'utf-8' codec can't decode byte 0xff"):
+        load_config(path)

@@ -122,6 +122,18 @@ def test_a_table_of_another_kind_replaces_the_whole_table() -> None:
         ('base = "cliff"', "base: 'cliff' is no TOML file and none of cliff/bf16"),
         ('base = "nowhere.toml"', "base: nowhere.toml: [Errno 2]"),
         ("seeds = [", "Invalid"),
+        ('formats = [{ name = "a", set = { seed = 5 } }]', "formats.0.set: seed: 5 is overruled by the lab's seeds"),
+        ('corrections = [{ name = "c", only = { format = [] } }]', "corrections.0.only.format: is empty"),
+        ("run = { schedule = 3 }", "run.schedule: 3 is no list of changes"),
+        (
+            'corrections = [{ name = "x", at = 2, controls = { lr_scale = 2 } }, '
+            '{ name = "x-at-2", controls = { lr_scale = 3 } }]',
+            "base/x-at-2/s0: would report under the same name as base/x@2/s0, base.x-at-2.s0; rename one",
+        ),
+        (
+            'run = { shadow = { calibration = "none.json" } }',
+            "base/none/s0: shadow.calibration: none.json: cannot be read",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_field(tmp_path: Path, text: str, told: str) -> None:

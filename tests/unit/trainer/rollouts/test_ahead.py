@@ -22,6 +22,7 @@ from trimtab.trainer.tasks.running_sum import END, PAD, RunningSum
 from trimtab.trainer.warm_start import build_decoder, warm_weights
 
 CONTROLS = Controls(sampler_format="bf16")
+STEPS = 10
 
 
 class PacedSampler(TorchSampler):
@@ -34,6 +35,7 @@ class PacedSampler(TorchSampler):
         self.seconds = seconds
         self.synced: list[tuple[int, str, str]] = []
         self.fails_at = -1
+        self.batches = 0
 
     def sync(self, update: Update) -> None:
         if update.version == self.fails_at:
@@ -42,13 +44,14 @@ class PacedSampler(TorchSampler):
         super().sync(update)
 
     def generate(self, *args: Any, **kwargs: Any) -> Rollout:
+        self.batches += 1
         time.sleep(self.seconds)
         return super().generate(*args, **kwargs)
 
 
 def ahead_of(config: RunConfig, sampler: TorchSampler, staleness: int, *, in_flight: bool = False) -> Ahead:
     collector = Collector(config.rollout, RunningSum(digits=3), sampler)
-    return Ahead(collector, sampler, max_staleness=staleness, in_flight=in_flight, seed=0)
+    return Ahead(collector, sampler, max_staleness=staleness, in_flight=in_flight, steps=STEPS, seed=0)
 
 
 def driven(config: RunConfig, supply: Ahead, staleness: int, steps: int, every: int, seconds: float) -> list[list[int]]:
@@ -154,3 +157,30 @@ def test_the_sampler_s_waiting_is_told(tiny: RunConfig) -> None:
     supply = ahead_of(tiny, PacedSampler(tiny), 0)
     driven(tiny, supply, 0, 3, 1, 0.1)
     assert supply.idle >= 0.2
+
+
+def test_nothing_is_sampled_beyond_the_last_step(tiny: RunConfig) -> None:
+    sampler = PacedSampler(tiny)
+    driven(tiny, ahead_of(tiny, sampler, 4), 4, STEPS, 1, 0.02)
+    assert sampler.batches == STEPS
+
+
+def test_a_format_changes_between_batches_even_where_weights_change_within(tiny: RunConfig) -> None:
+    """Weights of a newer version come into a batch with its own formats; the next batch has the new ones."""
+    sampler = PacedSampler(tiny)
+    supply = ahead_of(tiny, sampler, 2, in_flight=True)
+    published, weights, engines = Published(every=1, age=2), warm_weights(tiny), []
+    for step in range(STEPS):
+        published.add(step, weights)
+        number_format = "bf16" if step < 4 else "fp8-row"
+        experience = supply.next(step, published, Controls(sampler_format=number_format))
+        engines.append(experience.rollout.engine)
+        time.sleep(0.01)
+    supply.stop()
+    formats = {}
+    for version, number_format, _ in sampler.synced:
+        formats.setdefault(version, []).append(number_format)
+    # A version that came into a batch in BF16 is taken over once more, in the new format, before the next.
+    assert all(formats[version] in (["bf16"], ["fp8-row"], ["bf16", "fp8-row"]) for version in formats)
+    assert engines == sorted(engines)
+    assert engines[-1] == "fp8-emulated"
