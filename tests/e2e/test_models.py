@@ -33,9 +33,12 @@ from trimtab.trainer.quant import RECIPES
 from trimtab.trainer.run import CHECKPOINTS
 from trimtab.trainer.step_record import StepRecord
 
+TIMES = ("rollout_seconds", "seconds", "attempt")
+"""What no two runs have in common."""
 ENGINES = {
     "bf16": "bf16-emulated",
     "fp8-tensor": "fp8-emulated",
+    "fp8-tensor-hybrid": "fp8-emulated",
     "fp8-row": "fp8-emulated",
     "fp8-block": "fp8-emulated",
     "mxfp8": "mxfp8-emulated",
@@ -134,7 +137,7 @@ def weights(out: Path) -> dict[str, Any]:
 
 
 def compared(out: Path) -> list[dict[str, Any]]:
-    return [{key: row[key] for key in row if key not in ("seconds", "attempt")} for row in logged_steps(out)]
+    return [{key: row[key] for key in row if key not in TIMES} for row in logged_steps(out)]
 
 
 @pytest.mark.slow
@@ -168,9 +171,7 @@ def test_a_restore_through_the_agent_goes_back_to_the_bit(folder: Callable[[str]
     rows = logged_steps(tmp_path / "out")
     at = [(row["attempt"], row["step"]) for row in rows]
     assert at == [(1, step) for step in range(6)] + [(2, step) for step in range(2, 6)]
-    plain = [
-        {k: v for k, v in row.items() if k not in ("seconds", "attempt", "generation", "controls")} for row in rows
-    ]
+    plain = [{k: v for k, v in row.items() if k not in (*TIMES, "generation", "controls")} for row in rows]
     assert plain[6:] == plain[2:6]
     told = stored_summaries(tmp_path / "agent.db", JOB)
     assert [(summary.attempt, summary.step) for summary in told] == at
