@@ -137,7 +137,9 @@ def asynchrony(
     if as_json:
         print(json.dumps([dataclasses.asdict(mode) for mode in modes]))
         return
-    table = Table("", "steps a second", "against synchronous", "p10 to p90", "trainer idle", "sampler idle", box=None)
+    table = Table(box=None)
+    for heading in ("", "steps/s", "ratio", "p10 to p90", "trainer idle", "sampler idle"):
+        table.add_column(heading, no_wrap=True)
     for one in modes:
         spread = f"{one.ratio_p10:.2f} to {one.ratio_p90:.2f}"
         idle = f"{one.trainer_idle:.0%}", f"{one.sampler_idle:.0%}"
