@@ -204,7 +204,7 @@ def _rounding(trainer: GRPOTrainer) -> dict[str, Tensor]:
 def _restore_rounding(trainer: GRPOTrainer, states: list[dict[str, Tensor]]) -> None:
     """Go on with these; a process, or a device, that the checkpoint does not know begins with its own."""
     rank = trainer.world.rank
-    torch.manual_seed((trainer.config.seed + rank * 1_000_003 + trainer.step_index) % 2**63)  # of every device
+    trainer.world.seed_rounding(trainer.config.seed, trainer.step_index)
     known = states[rank] if rank < len(states) else {}
     if "cpu" in known:
         torch.set_rng_state(known["cpu"])

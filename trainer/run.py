@@ -83,8 +83,7 @@ def execute(
     """
     torch.set_num_threads(1)  # runs are compared and repeated: one thread makes them bit-reproducible
     world = world or World()
-    # What rounds at random draws from torch's own generator.
-    torch.manual_seed((config.seed + world.rank * 1_000_003) % 2**63)
+    world.seed_rounding(config.seed)
     checkpoints = Checkpoints(out / CHECKPOINTS, config.checkpoint.keep)
     state = checkpoints.newest() if resume else None
     if state is not None:

@@ -1,6 +1,7 @@
 """The processes that train one model together, as torchrun starts them; one process alone is a world of one.
 
-Every method but `share` is a collective where there are several: all of them call it, in the same order.
+Every method but `share` and `seed_rounding` is a collective where there are several: all of them call it, in the same
+order.
 """
 
 from __future__ import annotations
@@ -71,6 +72,10 @@ class World:
         box: list[Any] = [value if self.first else None]
         dist.broadcast_object_list(box, src=0)
         return box[0]  # type: ignore[no-any-return]
+
+    def seed_rounding(self, seed: int, step: int = 0) -> None:
+        """Seed torch's own generators, which rounding at random draws from, apart on each process; no collective."""
+        torch.manual_seed((seed + self.rank * 1_000_003 + step) % 2**63)
 
     def wait(self) -> None:
         """Until every process is here."""

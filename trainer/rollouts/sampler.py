@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from trimtab.hooks.contract import TensorContract
+from trimtab.trainer.config import ConfigError
 from trimtab.trainer.rollouts.rollout import Rollout
 from trimtab.trainer.tasks.task import Prompts
 
@@ -48,6 +49,19 @@ class SyncError(SamplerError):
 
     It samples no more until a later `sync` succeeds: training on such rollouts would be training on garbage.
     """
+
+
+def check_length(width: int, length: int, context: int | None) -> None:
+    """Refuse responses of `length` tokens behind prompts of `width` that a model of so large a `context` cannot read.
+
+    Raises:
+        ConfigError: they are too long; a context of None takes any.
+    """
+    if context is not None and width + length > context:
+        raise ConfigError(
+            f"task.response_length: {length} tokens after a prompt of {width} are more than the {context} of "
+            "the model's context; give shorter responses or prompts"
+        )
 
 
 class Sampler(Protocol):

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from trimtab.hooks.contract import TensorContract
-from trimtab.trainer.config import ConfigError
 from trimtab.trainer.models.language_model import LanguageModel
 from trimtab.trainer.quant import engine_of, freeze, manifest, set_format
 from trimtab.trainer.rollouts.rollout import Rollout
-from trimtab.trainer.rollouts.sampler import Arrivals, InFlight, Update
+from trimtab.trainer.rollouts.sampler import Arrivals, InFlight, Update, check_length
 from trimtab.trainer.tasks.task import Prompts
 
 NEVER = -1e4
@@ -74,11 +73,7 @@ class TorchSampler:
             ConfigError: the longest prompt and `length` are more than the model was made for.
         """
         model, width = cast(LanguageModel, self.model), prompts.tokens.shape[1]
-        if model.context is not None and width + length > model.context:
-            raise ConfigError(
-                f"task.response_length: {length} tokens after a prompt of {width} are more than the {model.context} of "
-                "the model's context; give shorter responses or prompts"
-            )
+        check_length(width, length, model.context)
         engine, device = engine_of(self.model), next(self.model.parameters()).device
         prompts = prompts.to(device)
         cache, logits = self._read(model, prompts, samples, length)

@@ -25,7 +25,7 @@ from trimtab.trainer.models.huggingface import HuggingFaceLM
 from trimtab.trainer.quant import format_named
 from trimtab.trainer.rollouts.probe import Probe
 from trimtab.trainer.rollouts.rollout import Rollout
-from trimtab.trainer.rollouts.sampler import Arrivals, InFlight, SamplerError, SyncError, Update, Weights
+from trimtab.trainer.rollouts.sampler import Arrivals, InFlight, SamplerError, SyncError, Update, Weights, check_length
 from trimtab.trainer.rollouts.served import (
     Answer,
     assembled,
@@ -152,12 +152,7 @@ class ServerSampler:
         """
         if not self._verified:
             raise SyncError("sampler: the last weights were not taken over; sync before sampling")
-        width = prompts.tokens.shape[1]
-        if self._context is not None and width + length > self._context:
-            raise ConfigError(
-                f"task.response_length: {length} tokens after a prompt of {width} are more than the {self._context} of "
-                "the model's context; give shorter responses or prompts"
-            )
+        check_length(prompts.tokens.shape[1], length, self._context)
         repeated, head, engine = prompts.repeated(samples), min(head, self._vocabulary), self.engine
         params = {
             "temperature": temperature,
