@@ -143,7 +143,7 @@ def fraction_below(bins: Sequence[int], weights: Sequence[float], x: float) -> f
     lower, upper = LOWER_EDGES[places], UPPER_EDGES[places]
     inside = np.isfinite(lower) & np.isfinite(upper)
     share = (x >= upper).astype(np.float64)
-    share[inside] = np.clip((x - lower[inside]) / (upper[inside] - lower[inside]), 0.0, 1.0)
+    share[inside] = (np.clip(x, lower[inside], upper[inside]) - lower[inside]) / (upper[inside] - lower[inside])
     return float((heights * share).sum() / heights.sum())
 
 

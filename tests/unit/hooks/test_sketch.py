@@ -77,6 +77,11 @@ def test_fraction_below_is_within_the_bin_that_the_point_falls_in(x: Values, poi
     assert low - 1e-9 <= sketch_of(x).fraction_below(point) <= high + 1e-9
 
 
+@given(values, st.sampled_from([-math.inf, -1.7e308, 1.7e308, math.inf]))
+def test_fraction_below_the_largest_numbers_is_all_or_nothing(x: Values, point: float) -> None:
+    assert sketch_of(x).fraction_below(point) == float(point > 0)
+
+
 @given(any_values, any_values)
 def test_merging_is_the_sketch_of_both(x: Values, y: Values) -> None:
     merged = sketch_of(x).merged(sketch_of(y))
