@@ -17,6 +17,8 @@ class Role(Enum):
     remedied."""
     SIGNATURE = auto()
     """The signature of low-precision mismatch, which the remedies are for; the policy answers the first in order."""
+    EARLY = auto()
+    """A statistic that moves before harm does. It is told, and asks for no remedy by itself."""
     HARM = auto()
     """What a failure does to the run. It asks for no remedy by itself, and shows whether the one in effect helps."""
 

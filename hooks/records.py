@@ -110,6 +110,46 @@ class NonFinite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """The mismatch over the live tokens of one range of positions in the response, or of response lengths."""
+
+    first: int
+    """First position, from 0, or shortest length."""
+    last: int | None
+    """Last of the range; None where it is open."""
+    tokens: int = 0
+    total: float = 0.0
+    """Sum of the log-ratio, nats."""
+    absolute: float = 0.0
+    """Sum of its absolute value, nats."""
+
+    def __post_init__(self) -> None:
+        for name in ("first", "tokens"):
+            check_count(name, getattr(self, name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceTotals:
+    """The mismatch of whole responses: trainer by sampler, as a product over the live tokens of each."""
+
+    sequences: int = 0
+    """Responses with live tokens."""
+    missing: int = 0
+    """Those without one finite sampler log-prob."""
+    ratio: float = 0.0
+    """Sum of the responses' ratios, each at most e^20."""
+    ratio_sq: float = 0.0
+    above: int = 0
+    """Responses whose ratio is above the importance band's upper bound."""
+    largest_mean: float = 0.0
+    """Largest |mean log-ratio| of a response, nats."""
+
+    def __post_init__(self) -> None:
+        for name in ("sequences", "missing", "above"):
+            check_count(name, getattr(self, name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepSummary:
     """One training step, of one rank or of several summed: distributions, sums, controls in effect.
 
@@ -142,6 +182,13 @@ class StepSummary:
     """Version of the weights that the step trained."""
     staleness: float | None = None
     """Mean age of the sampled tokens, in weight versions."""
+    pass_index: int = 0
+    """Pass over the same rollouts, from 0, where a step is one of several updates on them."""
+    by_position: tuple[Bucket, ...] = ()
+    """`mismatch` by position in the response."""
+    by_length: tuple[Bucket, ...] = ()
+    """`mismatch` by length of the response."""
+    sequences: SequenceTotals | None = None
     applied: Controls = field(default_factory=Controls)
     """The controls that were in effect during the step, overrides included."""
     generation: int = 0
@@ -159,7 +206,7 @@ class StepSummary:
 
     def __post_init__(self) -> None:
         check_job(self.job)
-        for name in ("attempt", "step", "rank", "ranks", "failed_ranks", "generation", "dropped_total"):
+        for name in ("attempt", "step", "rank", "ranks", "failed_ranks", "pass_index", "generation", "dropped_total"):
             check_count(name, getattr(self, name))
         if self.schema_version != SCHEMA_VERSION:
             raise RecordError(f"schema_version: {self.schema_version} is not {SCHEMA_VERSION}; upgrade the older side")
