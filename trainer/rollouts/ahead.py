@@ -95,7 +95,7 @@ class Ahead:
         self._consumed = state
 
     def stop(self) -> None:
-        """Wait for the batch that is being sampled, and throw away what no step has taken."""
+        """Break off the batch that is being sampled at its next token, and throw away what no step has taken."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -116,6 +116,8 @@ class Ahead:
                     self._sampler.sync(offer.update)
                     held = offer.update
                 held = self._sample(offer, held)
+        except _Stopped:
+            return
         except BaseException as error:
             with self._changed:
                 self._error = error
@@ -134,25 +136,34 @@ class Ahead:
 
     def _sample(self, offer: _Offer, held: Update) -> Update:
         """Sample a batch and put it in the queue; the update that the sampler holds afterwards."""
-        arrivals = _InFlight(held, lambda: self._offer) if self._in_flight else None
-        draws = self._draws
+        arrivals, draws = _BetweenTokens(held, self._asked), self._draws
         experience = self._collector.collect(offer.controls, draws.prompts, draws.tokens, arrivals)
         with self._changed:
             self._batches.append(_Batch(experience, draws.state()))
             self._changed.notify_all()
-        return held if arrivals is None else arrivals.held
+        return arrivals.held
+
+    def _asked(self) -> _Offer | None:
+        """What may be taken over in the middle of a batch."""
+        if self._stopping:
+            raise _Stopped
+        return self._offer if self._in_flight else None
 
 
-class _InFlight:
+class _Stopped(Exception):  # noqa: N818
+    """The batch is wanted no more."""
+
+
+class _BetweenTokens:
     """Says between tokens whether newer weights are there; formats change between batches only, so that a batch is of
     one engine."""
 
-    def __init__(self, held: Update, offered: Callable[[], _Offer | None]) -> None:
+    def __init__(self, held: Update, asked: Callable[[], _Offer | None]) -> None:
         self.held = held
-        self._offered = offered
+        self._asked = asked
 
     def __call__(self) -> Update | None:
-        offer = self._offered()
+        offer = self._asked()
         if offer is None or offer.update.version <= self.held.version:
             return None
         held, new = self.held, offer.update

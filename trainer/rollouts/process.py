@@ -1,6 +1,7 @@
 """A sampler in a process of its own, so that sampling and training do not share an interpreter.
 
-The parent talks to it over a pipe, one request at a time; weights that arrive in flight are sent while it samples.
+The parent talks to it over a pipe, one request at a time; weights that arrive in flight, and the word to break off, are
+sent while it samples.
 """
 
 from __future__ import annotations
@@ -71,12 +72,13 @@ class SamplerProcess:
         """Sample responses; see `Sampler.generate`."""
         how = {"samples": samples, "head": head, "temperature": temperature}
         with self._lock:
-            self._send("generate", (prompts, length, how, generator.get_state(), arrivals is not None))
-            while arrivals is not None and not self._poll():
-                update = arrivals()
-                if update is not None:
-                    self._send("arrival", update)
-                    self.version = update.version
+            self._send("generate", (prompts, length, how, generator.get_state()))
+            if arrivals is not None:
+                try:
+                    self._hand_over(arrivals)
+                except BaseException:
+                    self._break_off()
+                    raise
             rollout, state = self._receive()
         generator.set_state(state)
         return rollout  # type: ignore[no-any-return]
@@ -97,6 +99,20 @@ class SamplerProcess:
             self._process.kill()
             self._process.join()
         self._pipe.close()
+
+    def _hand_over(self, arrivals: Arrivals) -> None:
+        """Send what arrives until there is an answer."""
+        while not self._poll():
+            update = arrivals()
+            if update is not None:
+                self._send("arrival", update)
+                self.version = update.version
+
+    def _break_off(self) -> None:
+        """End the batch, and take its answer from the pipe: the next one is to the next request."""
+        with suppress(SamplerError, ConfigError):  # whatever went wrong is already being told
+            self._send("stop", None)
+            self._receive()
 
     def _send(self, what: str, content: Any) -> None:
         try:
@@ -157,6 +173,10 @@ class _Closed(Exception):  # noqa: N818
     """The parent wants no more."""
 
 
+class _Stopped(Exception):  # noqa: N818
+    """The parent wants no more of this batch."""
+
+
 class _Child:
     """What the child does with each request."""
 
@@ -176,8 +196,12 @@ class _Child:
             if what == "arrival":  # it came when the batch that it was sent into was just done
                 self._take_over(content)
                 continue
+            if what == "stop":  # as late
+                continue
             try:
                 answer = self._done(what, content)
+            except _Stopped:
+                answer = None
             except Exception as error:
                 answer = _told(error)
             _answer(self._pipe, answer)
@@ -190,11 +214,10 @@ class _Child:
             return self._sampler.sync(content)
         if self._failed is not None:
             raise self._failed
-        prompts, length, how, state, in_flight = content
+        prompts, length, how, state = content
         generator = torch.Generator()
         generator.set_state(state)
-        arrivals = self._arrival if in_flight else None
-        rollout = self._sampler.generate(prompts, length, **how, generator=generator, arrivals=arrivals)
+        rollout = self._sampler.generate(prompts, length, **how, generator=generator, arrivals=self._arrival)
         return rollout, generator.get_state()
 
     def _arrival(self) -> Update | None:
@@ -204,6 +227,8 @@ class _Child:
             return None
         if what == "close":
             raise _Closed
+        if what == "stop":
+            raise _Stopped
         return content  # type: ignore[no-any-return]
 
     def _take_over(self, update: Update) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from torch import Tensor
 
 from trimtab.hooks.controls import Controls
 from trimtab.trainer.config import RunConfig
@@ -36,6 +38,9 @@ class PacedSampler(TorchSampler):
         self.synced: list[tuple[int, str, str]] = []
         self.fails_at = -1
         self.batches = 0
+        self.endless = 0
+        """The batch that goes on asking between tokens, and never ends by itself."""
+        self.asked = threading.Event()
 
     def sync(self, update: Update) -> None:
         if update.version == self.fails_at:
@@ -46,6 +51,10 @@ class PacedSampler(TorchSampler):
     def generate(self, *args: Any, **kwargs: Any) -> Rollout:
         self.batches += 1
         time.sleep(self.seconds)
+        while self.batches == self.endless:
+            kwargs["arrivals"]()
+            self.asked.set()
+            time.sleep(0.001)
         return super().generate(*args, **kwargs)
 
 
@@ -151,6 +160,27 @@ def test_it_leaves_no_thread_behind(tiny: RunConfig) -> None:
     supply = ahead_of(tiny, PacedSampler(tiny), 1)
     driven(tiny, supply, 1, 2, 1, 0.0)
     assert not [thread for thread in threading.enumerate() if thread.name == "trimtab-rollouts"]
+
+
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_stopping_breaks_off_the_batch_under_way_and_goes_on_with_the_same(tiny: RunConfig, in_flight: bool) -> None:
+    published = Published(every=1, age=1)
+    published.add(0, warm_weights(tiny))
+
+    def responses(sampler: PacedSampler) -> Iterator[Tensor]:
+        supply = ahead_of(tiny, sampler, 1, in_flight=in_flight)
+        for step in range(2):
+            yield supply.next(step, published, CONTROLS).rollout.responses
+            if sampler.endless:
+                assert sampler.asked.wait(60)
+                supply.stop()
+        supply.stop()
+
+    broken_off = PacedSampler(tiny)
+    broken_off.endless = 2
+    for mine, theirs in zip(responses(broken_off), responses(PacedSampler(tiny)), strict=True):
+        assert mine.equal(theirs)
+    assert broken_off.batches >= 3
 
 
 def test_the_sampler_s_waiting_is_told(tiny: RunConfig) -> None:

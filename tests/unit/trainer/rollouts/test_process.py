@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 
 import pytest
 import torch
+from endless_sampler import EndlessSampler
 
 from trimtab.trainer.config import ConfigError, RunConfig
 from trimtab.trainer.rollouts.build import build_sampler
@@ -82,6 +84,48 @@ def test_weights_arrive_in_flight_or_right_behind(tiny: RunConfig) -> None:
         assert set(rollout.versions.flatten().tolist()) <= {0, 5}
         assert there.version == 5
         assert set(sampled(there).versions.flatten().tolist()) == {5}
+
+
+class _NoMore(Exception):  # noqa: N818
+    pass
+
+
+def test_a_batch_that_is_broken_off_leaves_nothing_in_the_pipe(tiny: RunConfig) -> None:
+    def arrivals() -> None:
+        raise _NoMore
+
+    with child(tiny) as there:
+        there.sync(update(tiny, 0))
+        expected = sampled(there)
+        for _ in range(3):  # in the middle of the batch, or when it was just done
+            with pytest.raises(_NoMore):
+                there.generate(
+                    TASK.prompts(512, torch.Generator()),
+                    TASK.response_length,
+                    head=0,
+                    temperature=1.0,
+                    generator=torch.Generator(),
+                    arrivals=arrivals,
+                )
+        assert sampled(there).responses.equal(expected.responses)
+
+
+def test_a_batch_without_an_end_is_broken_off() -> None:
+    def arrivals() -> None:
+        raise _NoMore
+
+    def sample_in_vain(there: SamplerProcess) -> None:
+        with pytest.raises(SamplerError):
+            sampled(there)
+
+    with closing(SamplerProcess(EndlessSampler)) as there:
+        with pytest.raises(_NoMore):
+            sampled(there, arrivals=arrivals)
+        assert there.contract() == {}
+        busy = threading.Thread(target=sample_in_vain, args=(there,))
+        busy.start()
+    busy.join()
+    assert there._process.exitcode == 0  # it was told, and not killed
 
 
 def test_what_the_sampler_refuses_is_raised_here(tiny: RunConfig) -> None:
