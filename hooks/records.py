@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from trimtab.hooks.controls import Capabilities, ClipBounds, Controls, ControlValue, check_value
-from trimtab.hooks.sketch import MAX_COUNT, Sketch
+from trimtab.hooks.sketch import MAX_COUNT, MAX_LOG_RATIO, Sketch
 
 SCHEMA_VERSION = 1
 MAX_LOGPROB = 1e-4
 """A log-prob above it, in float32, is no log-prob: forks put 1 where the sampler gave none. Below is rounding, which
 reaches 1e-5 where someone subtracts a logsumexp from logits near 100."""
+RATIO_CAPS = (2.0, 3.0, 5.0, 10.0)
+"""Ratios above which responses are counted: usual bounds of importance weights."""
+MEAN_LEVELS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Mean log-ratios above which responses are counted, nats a token."""
+_SLACK = 1.001
+"""Rounding that a sum is allowed."""
 MAX_JOB_LENGTH = 128
 _JOB_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
@@ -111,7 +118,10 @@ class NonFinite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """The mismatch over the live tokens of one range of positions in the response, or of response lengths."""
+    """The mismatch over the tokens of one range of positions in the response, or of response lengths.
+
+    Log-ratios are those of the sketch `mismatch`, clamped as in its sums, and so are the tokens.
+    """
 
     first: int
     """First position, from 0, or shortest length."""
@@ -126,27 +136,49 @@ class Bucket:
     def __post_init__(self) -> None:
         for name in ("first", "tokens"):
             check_count(name, getattr(self, name))
+        if self.last is not None and self.last < self.first:
+            raise RecordError(f"last: {self.last} is before first, {self.first}")
+        most = self.tokens * MAX_LOG_RATIO * _SLACK
+        if not 0 <= self.absolute <= most:  # NaN fails here too
+            raise RecordError(f"absolute: {self.absolute} is not in 0..{most:g} for {self.tokens} tokens")
+        if not abs(self.total) <= self.absolute * _SLACK:
+            raise RecordError(f"total: {self.total} is beyond absolute, {self.absolute}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceTotals:
-    """The mismatch of whole responses: trainer by sampler, as a product over the live tokens of each."""
+    """The mismatch of whole responses: trainer by sampler, as a product over the tokens of each."""
 
     sequences: int = 0
     """Responses with live tokens."""
     missing: int = 0
-    """Those without one finite sampler log-prob."""
+    """Those without one usable sampler log-prob."""
+    observed: int = 0
+    """Those with a log-ratio: the denominator of what follows."""
     ratio: float = 0.0
-    """Sum of the responses' ratios, each at most e^20."""
+    """Sum of the responses' ratios, each within e^+-20."""
     ratio_sq: float = 0.0
-    above: int = 0
-    """Responses whose ratio is above the importance band's upper bound."""
-    largest_mean: float = 0.0
-    """Largest |mean log-ratio| of a response, nats."""
+    """Sum of their squares."""
+    ratio_above: tuple[int, ...] = (0,) * len(RATIO_CAPS)
+    """Responses whose ratio is above each of `RATIO_CAPS`."""
+    mean_above: tuple[int, ...] = (0,) * len(MEAN_LEVELS)
+    """Responses whose |mean log-ratio| over their tokens is above each of `MEAN_LEVELS`."""
 
     def __post_init__(self) -> None:
-        for name in ("sequences", "missing", "above"):
+        for name in ("sequences", "missing", "observed"):
             check_count(name, getattr(self, name))
+        if self.missing + self.observed > self.sequences:
+            raise RecordError(f"missing, observed: {self.missing} and {self.observed} of {self.sequences} sequences")
+        for name, levels in (("ratio_above", RATIO_CAPS), ("mean_above", MEAN_LEVELS)):
+            counts = (self.observed, *getattr(self, name), 0)
+            if len(counts) != len(levels) + 2 or any(a < b for a, b in pairwise(counts)):
+                raise RecordError(
+                    f"{name}: {getattr(self, name)} are not the numbers, of {self.observed}, above each of {levels}"
+                )
+        for name, power in (("ratio", 1), ("ratio_sq", 2)):
+            value, most = getattr(self, name), self.observed * math.exp(power * MAX_LOG_RATIO) * _SLACK
+            if not 0 <= value <= most:
+                raise RecordError(f"{name}: {value} is not in 0..{most:g} for {self.observed} sequences")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,10 +217,12 @@ class StepSummary:
     pass_index: int = 0
     """Pass over the same rollouts, from 0, where a step is one of several updates on them."""
     by_position: tuple[Bucket, ...] = ()
-    """`mismatch` by position in the response."""
+    """`mismatch` by position in the response, counted from its first live token. Like the next two, not observed where
+    no batch had rows."""
     by_length: tuple[Bucket, ...] = ()
-    """`mismatch` by length of the response."""
+    """`mismatch` by the number of live tokens of the response."""
     sequences: SequenceTotals | None = None
+    """`mismatch` of whole responses."""
     applied: Controls = field(default_factory=Controls)
     """The controls that were in effect during the step, overrides included."""
     generation: int = 0
