@@ -16,6 +16,8 @@ from pydantic import Field, ValidationError, model_validator
 from trimtab.hooks.controls import ControlError, Controls, no_such_control
 from trimtab.trainer.algorithms import ALGORITHMS
 from trimtab.trainer.quant import RECIPES
+from trimtab.trainer.sampler_sections import SamplerConfig, TorchSamplerConfig
+from trimtab.trainer.section import Section, Seed, mistakes, told
 from trimtab.trainer.sections import (
     KINDS,
     AsynchronyConfig,
@@ -26,13 +28,9 @@ from trimtab.trainer.sections import (
     OutlierConfig,
     RolloutConfig,
     RunningSumConfig,
-    SamplerConfig,
     ScheduledChange,
-    Section,
-    Seed,
     ShadowConfig,
     TaskConfig,
-    TorchSamplerConfig,
     UpdateConfig,
     WarmStartConfig,
 )
@@ -181,17 +179,11 @@ def validated(data: dict[str, Any]) -> RunConfig:
         return RunConfig.model_validate(data)
     except ValidationError as error:
         lines = []
-        for problem in error.errors():
-            field = ".".join(str(part) for part in problem["loc"] if part not in KINDS)
-            message = problem["msg"].removeprefix("Value error, ")
+        for problem in mistakes(error):
             if problem["type"] == "unexpected_keyword_argument":  # of the controls, which alone are no section
                 lines.append(f"controls.{no_such_control(str(problem['loc'][-1]))}")
-                continue
-            if field == "controls" and problem["type"] == "value_error":  # told by the name of one of them
-                lines.append(f"controls.{message}")
-                continue
-            given = f" (given {problem['input']!r})" if field else ""
-            lines.append(f"{field}: {message}{given}" if field else message)
+            else:
+                lines.append(told(problem, KINDS))
         raise ConfigError("\n".join(lines)) from error
     except ControlError as error:
         raise ConfigError(f"controls: {error}") from error

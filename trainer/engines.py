@@ -24,7 +24,7 @@ from trimtab.trainer.quant import (
     set_execution,
     set_format,
 )
-from trimtab.trainer.sections import TorchSamplerConfig
+from trimtab.trainer.sampler_sections import TorchSamplerConfig
 from trimtab.trainer.tasks.task import Task
 
 TWIN_FORMAT = "bf16"

@@ -8,19 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Field, Tag, model_validator
 
 from trimtab.trainer.optimizer import OptimizerName
 from trimtab.trainer.quant import Execution
-
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
-"""Of a random generator; torch takes no larger ones."""
-
-
-class Section(BaseModel):
-    """A table of the TOML file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+from trimtab.trainer.sampler_sections import KINDS as SAMPLER_KINDS
+from trimtab.trainer.sampler_sections import ServerConfig as ServerConfig
+from trimtab.trainer.sampler_sections import VllmConfig as VllmConfig
+from trimtab.trainer.section import ControlSetting, Section, Seed, kind_or, one_of
 
 
 class RunningSumConfig(Section):
@@ -39,7 +34,7 @@ class ReasoningGymConfig(Section):
     kind: Literal["reasoning_gym"]
     dataset: str
     """Name of the generator, such as `countdown` or `basic_arithmetic`."""
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = Field(default_factory=dict)
     """Its own settings."""
     size: int = Field(default=10_000, ge=1)
     """Problems to draw from."""
@@ -47,7 +42,9 @@ class ReasoningGymConfig(Section):
     """Of the problems; which of them a step draws is the run's seed's business."""
     response_length: int = Field(default=128, ge=1)
     """Most tokens of a response."""
-    threshold: Annotated[float, Field(ge=0, le=1)] | Literal["none"] = 0.99
+    threshold: Annotated[
+        Annotated[float, Field(ge=0, le=1)] | Literal["none"], one_of("a number from 0 to 1, or 'none'")
+    ] = 0.99
     """Score of its verifier from which on the reward is 1, and 0 below it; `none` takes the score itself."""
 
 
@@ -209,53 +206,12 @@ class AsynchronyConfig(Section):
                 f"in_flight: {self.in_flight!r} says what happens to weights that arrive while the sampler runs ahead; "
                 "set mode to thread or process, or leave it out"
             )
+        if self.mode == "off" and self.max_staleness != 1:
+            raise ValueError(
+                f"max_staleness: {self.max_staleness} bounds a sampler that runs ahead; set mode to thread or process, "
+                "or give rollout.lag for weights of a fixed age"
+            )
         return self
-
-
-class TorchSamplerConfig(Section):
-    """The trainer's own sampler: any model, any format, outliers, in the trainer's process."""
-
-    kind: Literal["torch"] = "torch"
-
-
-class VllmConfig(Section):
-    """vLLM's engine, in the process of the trainer, or in one beside it where `asynchrony.mode` is process."""
-
-    kind: Literal["vllm"]
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """What activations are kept in between layers; the layers themselves compute in the sampler's format."""
-    max_model_len: int | None = Field(default=None, ge=2)
-    """Most tokens of a prompt and its response; by default what the model was made for."""
-    max_num_seqs: int = Field(default=128, ge=1)
-    """Responses that are sampled at a time."""
-    kv_cache_gib: float = Field(default=1.0, gt=0)
-    """Memory for keys and values."""
-
-
-class ServerConfig(Section):
-    """Processes of `vllm serve` that were started beforehand: see docs/rollouts.md."""
-
-    kind: Literal["server"]
-    urls: tuple[str, ...] = Field(min_length=1)
-    """Where they listen, such as `http://127.0.0.1:8000`; requests go to each in turn."""
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """What they were started with."""
-    weights_folder: Path = Path("/dev/shm")
-    """Where weights are handed over as a file; every server must see the same."""
-    concurrency: int = Field(default=64, ge=1)
-    """Requests under way at a time."""
-    timeout: float = Field(default=600.0, gt=0)
-    """Most seconds for one response, and for taking over weights."""
-    retries: int = Field(default=3, ge=0)
-    """Times that a request is sent again after a failure of the server or of the network."""
-
-    @field_validator("urls")
-    @classmethod
-    def _http(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
-        for url in urls:
-            if not url.startswith(("http://", "https://")):
-                raise ValueError(f"{url!r} is no http:// or https:// address")
-        return tuple(url.rstrip("/") for url in urls)
 
 
 class UpdateConfig(Section):
@@ -303,39 +259,24 @@ class ScheduledChange(Section):
     """A change that the run itself makes to its controls at the start of a step."""
 
     step: int = Field(ge=0)
-    controls: dict[str, bool | float | str]
-
-
-def _kind_or(default: str) -> Discriminator:
-    """Tell the tables apart by their `kind`; one without it is the `default`."""
-
-    def kind(table: Any) -> str:
-        return str(table.get("kind", default) if isinstance(table, dict) else getattr(table, "kind", default))
-
-    return Discriminator(kind)
+    controls: dict[str, ControlSetting]
 
 
 TaskConfig = Annotated[
     Annotated[RunningSumConfig, Tag("running_sum")]
     | Annotated[ReasoningGymConfig, Tag("reasoning_gym")]
     | Annotated[QuestionsConfig, Tag("questions")],
-    _kind_or("running_sum"),
+    kind_or("running_sum"),
 ]
 ModelConfig = Annotated[
     Annotated[DecoderConfig, Tag("decoder")]
     | Annotated[PretrainedConfig, Tag("huggingface")]
     | Annotated[PretrainedConfig, Tag("smollm2")],
-    _kind_or("decoder"),
-]
-SamplerConfig = Annotated[
-    Annotated[TorchSamplerConfig, Tag("torch")]
-    | Annotated[VllmConfig, Tag("vllm")]
-    | Annotated[ServerConfig, Tag("server")],
-    _kind_or("torch"),
+    kind_or("decoder"),
 ]
 KINDS = (
     *("running_sum", "reasoning_gym", "questions"),
     *("decoder", "huggingface", "smollm2"),
-    *("torch", "vllm", "server"),
+    *SAMPLER_KINDS,
 )
 """Every `kind`; part of where pydantic says that a problem is, and of no field's name."""

@@ -17,11 +17,12 @@ from trimtab.agent.remedies import REMEDIES
 from trimtab.agent.state import Mode
 from trimtab.api.errors import UserError
 from trimtab.hooks.controls import check_value
-from trimtab.trainer.sections import Section, Seed
+from trimtab.trainer.section import ControlSetting, Section, Seed, mistakes, one_of, told
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 """What can be part of a folder's and of a job's name."""
 Name = Annotated[str, Field(pattern=NAME, max_length=40)]
+Step = Annotated[int, Field(ge=0, strict=True)]
 FIXED_AXES = ("format", "correction")
 
 
@@ -66,9 +67,9 @@ class Variant(Section):
 class Correction(Variant):
     """What is done about it: controls from a step on, or an agent on duty."""
 
-    at: Annotated[int, Field(ge=0)] | tuple[Annotated[int, Field(ge=0)], ...] | None = None
+    at: Annotated[Step | tuple[Step, ...] | None, one_of("a step from 0 on, or a list of such")] = None
     """Step from which `controls` hold, or several, each of which is a cell; the run's start by default."""
-    controls: dict[str, bool | float | str] = Field(default_factory=dict)
+    controls: dict[str, ControlSetting] = Field(default_factory=dict)
     agent: Mode = Mode.OBSERVE
     """Mode of the agent for these cells."""
     remedies: tuple[str, ...] | None = None
@@ -177,9 +178,4 @@ def read_lab(path: Path) -> LabFile:
     try:
         return LabFile.model_validate(data)
     except ValidationError as error:
-        lines = []
-        for problem in error.errors():
-            field = ".".join(str(part) for part in problem["loc"])
-            message = problem["msg"].removeprefix("Value error, ")
-            lines.append(f"{field}: {message} (given {problem['input']!r})" if field else message)
-        raise LabError("\n".join(f"{path}: {line}" for line in lines)) from error
+        raise LabError("\n".join(f"{path}: {told(problem)}" for problem in mistakes(error))) from error

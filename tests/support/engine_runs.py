@@ -17,8 +17,8 @@ from trimtab.trainer.models.huggingface import HuggingFaceLM, load_model
 from trimtab.trainer.quant import set_format
 from trimtab.trainer.rollouts.rollout import Rollout
 from trimtab.trainer.rollouts.sampler import Update, Weights
+from trimtab.trainer.sampler_sections import VllmConfig
 from trimtab.trainer.scoring import Scorer
-from trimtab.trainer.sections import VllmConfig
 from trimtab.trainer.tasks.characters import CharacterTokenizer
 from trimtab.trainer.tasks.task import Prompts
 

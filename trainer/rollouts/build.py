@@ -18,7 +18,8 @@ from trimtab.trainer.rollouts.sampler import InFlight, Sampler
 from trimtab.trainer.rollouts.shared import FirstSampler, FirstSupply, SharedTorchSampler
 from trimtab.trainer.rollouts.supply import Supply, Synchronous
 from trimtab.trainer.rollouts.torch_sampler import TorchSampler
-from trimtab.trainer.sections import ModelConfig, PretrainedConfig, ServerConfig, TorchSamplerConfig, VllmConfig
+from trimtab.trainer.sampler_sections import ServerConfig, TorchSamplerConfig, VllmConfig
+from trimtab.trainer.sections import ModelConfig, PretrainedConfig
 from trimtab.trainer.tasks.task import Task
 from trimtab.trainer.world import World
 

@@ -27,9 +27,19 @@ from trimtab.trainer.config import ConfigError, RunConfig, load_config, validate
         ),
         (
             ["asynchrony.mode=thread", "asynchrony.sync_every=3"],
-            r"asynchrony: max_staleness: 1 cannot be kept with weights every sync_every = 3 steps; allow at least 2",
+            r"^asynchrony\.max_staleness: 1 cannot be kept with weights every sync_every = 3 steps; allow at least 2$",
         ),
-        (["asynchrony.in_flight=keep"], r"asynchrony: in_flight: 'keep' says what happens .* set mode to thread"),
+        (["asynchrony.in_flight=keep"], r"^asynchrony\.in_flight: 'keep' says .* thread or process, or leave it out$"),
+        (["asynchrony.max_staleness=3"], r"^asynchrony\.max_staleness: 3 bounds .* weights of a fixed age$"),
+        (["seed=true"], r"^seed: Input should be a valid integer \(given True\)$"),
+        (
+            ["schedule=[{step=3, controls={lr_scale=[1]}}]"],
+            r"^schedule\.0\.controls\.lr_scale: Input should be true or false, a number, or a word \(given \[1\]\)$",
+        ),
+        (
+            ["task.kind=reasoning_gym", "task.dataset=x", "task.threshold=3"],
+            r"^task\.threshold: Input should be a number from 0 to 1, or 'none' \(given 3\)$",
+        ),
         (["asynchrony.mode=process", "rollout.lag=2"], r"rollout\.lag: 2 fixes the age .* give one of them"),
         (["asynchrony.mode=fast"], r"asynchrony\.mode: .*'off', 'thread' or 'process'"),
         (["model=5"], r"model: Input should be a valid dictionary .*given 5"),
@@ -48,17 +58,17 @@ from trimtab.trainer.config import ConfigError, RunConfig, load_config, validate
         ),
         (["controls=3"], r"^controls: Input should be"),
         (["controls.clip_low=-0.2"], r"clip_low: -0\.2 is not a number in \[0, 1\]"),
-        (["model.width=60", "model.heads=8"], r"model: width: 60 is not divisible by heads = 8"),
+        (["model.width=60", "model.heads=8"], r"^model\.width: 60 is not divisible by heads = 8$"),
         (["update.minibatches=30"], r"update\.minibatches: 30 is more than rollout\.prompts = 24"),
         (["controls.backward=quantised"], r"controls\.backward: .*'dequantized' \(given 'quantised'\)"),
         (["recipe=nvfp5"], r"recipe: 'nvfp5' is none of bf16, fp8-tensor, .*nvfp4-rl"),
         (["algorithm=grpo2"], r"algorithm: 'grpo2' is none of grpo, dapo"),
-        (["rollout.top_p=0.9"], r"rollout: top_p: 0\.9 renormalises .* Sample with top_p = 1"),
-        (["model.kind=huggingface"], r"path: None, with kind = 'huggingface': give the model's folder"),
-        (["model.kind=smollm2", "model.path=x"], r"path: x, with kind = 'smollm2': .*leave it out"),
+        (["rollout.top_p=0.9"], r"^rollout\.top_p: 0\.9 renormalises .* Sample with top_p = 1"),
+        (["model.kind=huggingface"], r"^model\.path: None, with kind = 'huggingface': give the model's folder"),
+        (["model.kind=smollm2", "model.path=x"], r"^model\.path: x, with kind = 'smollm2': .*leave it out"),
         (["task.kind=questions", "task.path=x.jsonl"], r"task\.kind: 'questions' is asked in text.*set model\.kind"),
         (["outliers.channels=65"], r"outliers\.channels: 65 is more than model\.width = 64"),
-        (["outliers.scale=10.0"], r"outliers: scale: 10\.0 is not a power of two"),
+        (["outliers.scale=10.0"], r"^outliers\.scale: 10\.0 is not a power of two"),
         (["warm_start.error_rate=1.5"], r"warm_start\.error_rate: .*less than or equal to 1"),
         (["steps=0"], r"steps: .*greater than or equal to 1"),
         (["rollout.lag"], r"'rollout\.lag': write an override as section\.key=value"),
@@ -86,6 +96,11 @@ def test_every_problem_is_told_at_once() -> None:
         load_config(None, ["rollout.lag=-1", "steps=0"])
     assert "rollout.lag" in str(told.value)
     assert "steps" in str(told.value)
+
+
+def test_without_a_mode_what_is_as_by_default_may_be_said_and_weights_may_be_published_less_often() -> None:
+    settings = ["asynchrony.max_staleness=1", "asynchrony.in_flight=wait", "asynchrony.sync_every=3"]
+    assert load_config(None, settings).asynchrony.sync_every == 3
 
 
 def test_file_then_overrides(tmp_path: Path) -> None:

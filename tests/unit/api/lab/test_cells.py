@@ -90,15 +90,20 @@ def test_a_table_of_another_kind_replaces_the_whole_table() -> None:
     [
         ("seed = 1", "seed: Extra inputs are not permitted"),
         ("seeds = []", "seeds: Tuple should have at least 1 item"),
+        ("seeds = [true]", "seeds.0: Input should be a valid integer (given True)"),
+        ("seeds = [-1]", "seeds.0: Input should be greater than or equal to 0 (given -1)"),
+        ('corrections = [{ name = "c", at = "x" }]', "corrections.0.at: Input should be a step from 0 on, or a list"),
+        ('corrections = [{ name = "c", at = [1, true] }]', "corrections.0.at: Input should be a step from 0 on"),
+        ('corrections = [{ name = "c", controls = { lr_scale = [] } }]', "Input should be true or false, a number"),
         ("seeds = [1, 1]", "seeds: 1 is there twice"),
         ("run = { seed = 3 }", "run.seed: 3 is overruled by seeds"),
         ('formats = [{ name = "a" }, { name = "a" }]', "formats: 'a' is there twice"),
         ('formats = [{ name = "a/b" }]', "formats.0.name: String should match pattern"),
         ('axes = { format = [{ name = "a" }] }', "axes.format: the formats have a table of their own"),
         ("axes = { lag = [] }", "axes.lag: has no variant"),
-        ('corrections = [{ name = "c", at = 3 }]', "corrections.0: at: 3 says when"),
-        ('corrections = [{ name = "c", controls = { clip = 1 } }]', "corrections.0.controls: clip: no such control"),
-        ('corrections = [{ name = "c", controls = { clip_low = 2 } }]', "corrections.0.controls: clip_low: 2"),
+        ('corrections = [{ name = "c", at = 3 }]', "corrections.0.at: 3 says when"),
+        ('corrections = [{ name = "c", controls = { clip = 1 } }]', "corrections.0.controls.clip: no such control"),
+        ('corrections = [{ name = "c", controls = { clip_low = 2 } }]', "corrections.0.controls.clip_low: 2"),
         ('corrections = [{ name = "c", at = [3, 3], controls = { lr_scale = 2 } }]', "at: 3 is there twice"),
         ('corrections = [{ name = "c", remedies = [] }]', "would change nothing, since agent is 'observe'"),
         ('corrections = [{ name = "c", agent = "auto", remedies = ["x"] }]', "remedies: 'x' is none of"),
@@ -122,7 +127,7 @@ def test_a_table_of_another_kind_replaces_the_whole_table() -> None:
         ('base = "cliff"', "base: 'cliff' is no TOML file and none of cliff/bf16"),
         ('base = "nowhere.toml"', "base: nowhere.toml: [Errno 2]"),
         ("seeds = [", "Invalid"),
-        ('formats = [{ name = "a", set = { seed = 5 } }]', "formats.0.set: seed: 5 is overruled by the lab's seeds"),
+        ('formats = [{ name = "a", set = { seed = 5 } }]', "formats.0.set.seed: 5 is overruled by the lab's seeds"),
         ('corrections = [{ name = "c", only = { format = [] } }]', "corrections.0.only.format: is empty"),
         ("run = { schedule = 3 }", "run.schedule: 3 is no list of changes"),
         (
@@ -137,7 +142,8 @@ def test_a_table_of_another_kind_replaces_the_whole_table() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_with_its_field(tmp_path: Path, text: str, told: str) -> None:
-    assert told in refusal(tmp_path, text)
+    (line,) = refusal(tmp_path, text).splitlines()
+    assert told in line
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

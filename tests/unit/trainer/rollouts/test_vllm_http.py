@@ -13,7 +13,7 @@ import pytest
 from trimtab.trainer.rollouts import vllm_http
 from trimtab.trainer.rollouts.sampler import SamplerError
 from trimtab.trainer.rollouts.vllm_http import Servers
-from trimtab.trainer.sections import ServerConfig
+from trimtab.trainer.sampler_sections import ServerConfig
 
 Start = Callable[[list[int]], tuple[str, list[str]]]
 
