@@ -9,6 +9,7 @@ from pydantic import Field, field_serializer
 from trimtab.agent.run_state import RunState
 from trimtab.api.views import View
 from trimtab.hooks.controls import (
+    CHECKPOINTS,
     CHOICES,
     CONTROL_NAMES,
     NUMERIC_BOUNDS,
@@ -101,7 +102,7 @@ def _choices(name: str, capabilities: Capabilities) -> list[ControlValue]:
     offered = {
         "sampler_format": capabilities.sampler_formats,
         "train_format": capabilities.train_formats,
-        "restore": ("", *capabilities.checkpoints),
+        **dict.fromkeys(CHECKPOINTS, ("", *capabilities.checkpoints)),
     }
     if name in SWITCHES:
         return [False, True]
