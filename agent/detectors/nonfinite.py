@@ -1,10 +1,10 @@
 """A value that the loss used is not finite.
 
 Judged on one step, without baseline or patience: one NaN under the loss mask ruins the update, and what follows is
-its consequence. CRITICAL when any tensor, the loss or the gradient norm has one; WARN when only the entropy has,
-which blinds a diagnostic (padded vocabularies give 0 * -inf) and leaves the update alone. The root is the earliest in
-the order in which a fault travels through a step: rollout, old, train log-probs, entropy, advantages, loss, gradient
-norm. Values outside the mask are counted, and say nothing.
+its consequence. CRITICAL when any tensor, the loss, the gradient norm or the update norm has one; WARN when only the
+entropy has, which blinds a diagnostic (padded vocabularies give 0 * -inf) and leaves the update alone. The root is the
+earliest in the order in which a fault travels through a step: rollout, old, train log-probs, entropy, advantages, loss,
+gradient norm, update norm. Values outside the mask are counted, and say nothing.
 
 Expected false alarms: none. An infinite mean would be no use, so the count itself is the evidence.
 """
@@ -17,11 +17,9 @@ from typing import ClassVar
 
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
-from trimtab.agent.signals import DEPENDENCY_ORDER
+from trimtab.agent.signals import DEPENDENCY_ORDER, NEVER_INFINITE
 from trimtab.agent.state import Finding, State
 from trimtab.hooks.records import NonFinite, StepSummary
-
-SCALARS = ("loss", "grad_norm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +58,7 @@ class NonFiniteValues:
 def _found(summary: StepSummary) -> dict[str, dict[str, int]]:
     """Counts by kind of everything that is not finite, by name."""
     found = {name: _counts(counts) for name, counts in summary.nonfinite.items() if counts.live}
-    for name in SCALARS:
+    for name in NEVER_INFINITE:
         value = summary.scalars.get(name, 0.0)
         if not math.isfinite(value):
             kinds = {"NaN": math.isnan(value), "+inf": value == math.inf, "-inf": value == -math.inf}

@@ -1,0 +1,241 @@
+"""Signals of the log-ratios: how far they spread, where their tails lie by advantage sign, what the clip does.
+
+With d the log-ratio of a token in nats, r = e^d, A its advantage, N and P the tokens of negative and positive
+advantage:
+
+    skew           (mean_P(r - 1) a+ - mean_N(1 - r) a-) / a          a+-, a: mean |A| of a sign, and of both
+    lost penalty   P(r < 1 - clip_low | N) * sum_N |A| / sum |A|
+    chi2           mean(r^2) - 1          ESS  mean(r)^2 / mean(r^2)          k3  mean(r - 1 - d)
+
+The sign-dependent skew of (r - 1) A is what harms, not |d|. Both it and the lost penalty take the mean |A| of a sign
+for that of each token, because a sketch does not hold their joint distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from trimtab.agent.signals.step import MIN_TOKENS, Signal, Step, Tokens, told
+from trimtab.hooks.controls import ClipBounds
+from trimtab.hooks.records import MEAN_LEVELS, Bucket, StepSummary
+from trimtab.hooks.sketch import Sign
+
+QUANTILES = {"q001": 0.001, "q01": 0.01, "q05": 0.05, "q50": 0.5, "q95": 0.95, "q99": 0.99, "q999": 0.999}
+"""Those that are read, by the digits after the point."""
+MIN_BUCKET = 30
+"""Tokens of a bucket below which its mean is not read."""
+
+
+def _spread(step: Step, sketch: str) -> float | None:
+    """Standard deviation of the log-ratio over all tokens."""
+    means = step.pooled(sketch, "log_ratio", "log_ratio_sq")
+    return None if means is None else math.sqrt(max(means[1] - means[0] ** 2, 0.0))
+
+
+@Signal
+def mismatch_std(step: Step) -> float | None:
+    """Standard deviation of trainer log-prob - sampler log-prob, nats."""
+    return _spread(step, "mismatch")
+
+
+@Signal
+def mismatch_mean(step: Step) -> float | None:
+    """Mean of trainer log-prob - sampler log-prob, nats: minus the k1 estimate of KL(sampler || trainer)."""
+    means = step.pooled("mismatch", "log_ratio")
+    return None if means is None else means[0]
+
+
+@Signal
+def mismatch_kl(step: Step) -> float | None:
+    """The k3 estimate of KL(sampler || trainer), mean of r - 1 - log r with r = trainer / sampler, nats."""
+    means = step.pooled("mismatch", "k3")
+    return None if means is None else means[0]
+
+
+@Signal
+def ess(step: Step) -> float | None:
+    """Effective share of the sample under raw weights r = trainer / sampler: mean(r)^2 / mean(r^2), in (0, 1]."""
+    means = step.pooled("mismatch", "ratio", "ratio_sq")
+    return None if means is None else means[0] ** 2 / means[1]
+
+
+@Signal
+def chi2_token(step: Step) -> float | None:
+    """The chi-squared divergence of trainer from sampler over tokens, mean(r^2) - 1."""
+    means = step.pooled("mismatch", "ratio_sq")
+    return None if means is None else means[0] - 1.0
+
+
+@Signal
+def chi2_sequence(step: Step) -> float | None:
+    """The chi-squared divergence of trainer from sampler over whole responses, mean(r^2) - 1."""
+    totals = step.summary.sequences
+    return None if totals is None or not totals.observed else totals.ratio_sq / totals.observed - 1.0
+
+
+@Signal
+def ess_sequence(step: Step) -> float | None:
+    """Effective share of the responses under raw weights, each the product of its tokens' ratios, in (0, 1]."""
+    totals = step.summary.sequences
+    if totals is None or not totals.observed or not totals.ratio_sq:
+        return None
+    return totals.ratio**2 / totals.ratio_sq / totals.observed
+
+
+@Signal
+def mismatch_largest_sequence(step: Step) -> float | None:
+    """A lower bound on the largest |mean mismatch| of any response, nats: the highest level that one is above."""
+    totals = step.summary.sequences
+    if totals is None or not totals.observed:
+        return None
+    return max((level for level, n in zip(MEAN_LEVELS, totals.mean_above, strict=True) if n), default=0.0)
+
+
+def _mean_absolute(bucket: Bucket) -> float | None:
+    return bucket.absolute / bucket.tokens if bucket.tokens >= MIN_BUCKET else None
+
+
+@Signal
+def mismatch_first_position(step: Step) -> float | None:
+    """Mean |trainer log-prob - sampler log-prob| of the responses' first token, nats."""
+    return next((_mean_absolute(found) for found in step.summary.by_position if found.last == 0), None)
+
+
+@Signal
+def mismatch_worst_length(step: Step) -> float | None:
+    """The mean |trainer log-prob - sampler log-prob| of the response lengths where it is largest, nats."""
+    means = (_mean_absolute(bucket) for bucket in step.summary.by_length)
+    return max((mean for mean in means if mean is not None), default=None)
+
+
+@Signal
+def retained_fraction(step: Step) -> float | None:
+    """Share of the tokens that importance masking keeps: as reported, or as its band leaves them of the mismatch."""
+    reported = step.summary.scalars.get("retained_fraction")
+    controls, found = step.summary.applied, step.summary.sketches.get("mismatch")
+    if reported is not None or found is None or (controls.importance, controls.importance_level) != ("mis", "token"):
+        return reported
+    parts = [Tokens(part) for part in found.signs() if part.n]
+    total = sum(part.n for part in parts)
+    if total < MIN_TOKENS:
+        return None
+    low = math.log(controls.importance_low) if controls.importance_low else -math.inf
+    high = math.log(controls.importance_high)
+    return sum(part.n * (part.fraction_below(high) - part.fraction_below(low)) for part in parts) / total
+
+
+@Signal
+def update_std(step: Step) -> float | None:
+    """Standard deviation of the log-ratio that the loss clips, nats."""
+    return _spread(step, "update")
+
+
+def bounds(summary: StepSummary) -> ClipBounds:
+    """The log-space bounds that the step's loss clipped by."""
+    return summary.clip_bounds or ClipBounds.nominal(summary.applied)
+
+
+@Signal
+def clip_fraction_positive(step: Step) -> float | None:
+    """Share of positive-advantage tokens above the upper clip bound in effect: they carry no gradient."""
+    tokens = step.tokens("update", Sign.POSITIVE)
+    return None if tokens is None else 1.0 - tokens.fraction_below(bounds(step.summary).high)
+
+
+@Signal
+def clip_fraction_negative(step: Step) -> float | None:
+    """Share of negative-advantage tokens below the lower clip bound in effect: they carry no gradient."""
+    tokens = step.tokens("update", Sign.NEGATIVE)
+    return None if tokens is None else tokens.fraction_below(bounds(step.summary).low)
+
+
+@Signal
+def lost_penalty(step: Step) -> float | None:
+    """Share of the step's |advantage| whose penalty the lower clip bound silences; see `trimtab.agent.signals.ratios`.
+
+    Not observed where the advantages are not.
+    """
+    clipped, summary = clip_fraction_negative.read(step), step.summary
+    total = summary.negative.advantage_abs + summary.positive.advantage_abs
+    return None if clipped is None or total <= 0 else clipped * summary.negative.advantage_abs / total
+
+
+@Signal
+def skew(step: Step) -> float | None:
+    """The sign-dependent skew of (r - 1) A by mean |A|, r being the clipped ratio; see `trimtab.agent.signals.ratios`.
+
+    Not observed where the advantages are not.
+    """
+    negative, positive = step.tokens("update", Sign.NEGATIVE), step.tokens("update", Sign.POSITIVE)
+    punished, praised = step.summary.negative, step.summary.positive
+    total = punished.advantage_abs + praised.advantage_abs
+    if negative is None or positive is None or total <= 0 or not (punished.tokens and praised.tokens):
+        return None
+    gain = (positive.mean("ratio") - 1.0) * praised.advantage_abs / praised.tokens
+    loss = (1.0 - negative.mean("ratio")) * punished.advantage_abs / punished.tokens
+    return (gain - loss) / (total / (punished.tokens + praised.tokens))
+
+
+@Signal
+def twin_clip_fraction_negative(step: Step) -> float | None:
+    """Share of negative-advantage tokens that the BF16 twin would clip, under nominal bounds."""
+    tokens = step.tokens("shadow", Sign.NEGATIVE)
+    return None if tokens is None else tokens.fraction_below(ClipBounds.nominal(step.summary.applied).low)
+
+
+@Signal
+def escape_excess(step: Step) -> float | None:
+    """`clip_fraction_negative` minus that of the BF16 twin under nominal bounds: penalties that precision loses."""
+    own, twin = clip_fraction_negative.read(step), twin_clip_fraction_negative.read(step)
+    return None if own is None or twin is None else own - twin
+
+
+def _asymmetry(step: Step, sketch: str, read: Callable[[Tokens], float]) -> float | None:
+    negative, positive = step.tokens(sketch, Sign.NEGATIVE), step.tokens(sketch, Sign.POSITIVE)
+    return None if negative is None or positive is None else read(negative) - read(positive)
+
+
+def _q05(tokens: Tokens) -> float:
+    return tokens.quantile(0.05)
+
+
+@Signal
+def asymmetry(step: Step) -> float | None:
+    """q05(A < 0) - q05(A > 0) of the clipped log-ratio, nats: how much deeper the tail of punished tokens lies."""
+    return _asymmetry(step, "update", _q05)
+
+
+@Signal
+def asymmetry_mean(step: Step) -> float | None:
+    """mean(A < 0) - mean(A > 0) of the clipped log-ratio, nats: the same for the bulk of the tokens."""
+    return _asymmetry(step, "update", lambda tokens: tokens.mean("log_ratio"))
+
+
+@Signal
+def twin_asymmetry(step: Step) -> float | None:
+    """`asymmetry` of the BF16 twin at the same weights, nats: what staleness does."""
+    return _asymmetry(step, "shadow", _q05)
+
+
+@Signal
+def asymmetry_gap(step: Step) -> float | None:
+    """`asymmetry` minus that of the BF16 twin at the same weights, nats: what precision does, staleness taken away."""
+    own, twin = asymmetry.read(step), twin_asymmetry.read(step)
+    return None if own is None or twin is None else own - twin
+
+
+def quantiles(sketch: str, of: str) -> dict[str, Signal]:
+    """The quantiles of `QUANTILES` of a sketch, by advantage sign."""
+    return {
+        f"{sketch}_{digits}_{sign.value}": _quantile(sketch, of, sign, q)
+        for sign in (Sign.NEGATIVE, Sign.POSITIVE)
+        for digits, q in QUANTILES.items()
+    }
+
+
+def _quantile(sketch: str, of: str, sign: Sign, q: float) -> Signal:
+    def read(step: Step) -> float | None:
+        return step.quantile(sketch, sign, q)
+
+    return told(read, f"The {q:.1%} quantile of {of} over {sign.value}-advantage tokens, nats.")
