@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from trimtab.hooks.contract import TensorContract, contract_differences, report
-from trimtab.hooks.controls import CONTROL_NAMES, Capabilities, Liveness
+from trimtab.hooks.controls import CONTROL_NAMES, Capabilities, Controls, Liveness
 from trimtab.trainer.config import ConfigError, RunConfig
 from trimtab.trainer.quant import (
     FORMATS,
@@ -61,8 +61,9 @@ def check_fits(config: RunConfig, model: nn.Module) -> None:
                 raise ConfigError(f"{told} (at step {step})") from error
         for name in CONTROL_NAMES:
             value = getattr(controls, name)
-            if can.controls[name] is Liveness.RESTART and value == getattr(config.controls_at(0), name):
-                continue  # it starts so
+            given = {Liveness.RESTART: config.controls_at(0), Liveness.ABSENT: Controls()}.get(can.controls[name])
+            if given is not None and value == getattr(given, name):
+                continue  # it starts so, or does without
             refusal = can.refusal(name, value)
             if refusal is not None:
                 raise ConfigError(f"controls.{refusal} (at step {step})")
@@ -125,6 +126,8 @@ def _capabilities(config: RunConfig, engine: nn.Module) -> Capabilities:
         liveness[name] = Liveness.NEXT_ROLLOUT
     if not isinstance(config.sampler, TorchSamplerConfig):
         liveness["kv_format"] = Liveness.RESTART  # a serving engine lays its cache out when it starts
+    if not config.rollout.head:
+        liveness["centering"] = Liveness.ABSENT
     formats = fitting_formats(engine)
     return Capabilities(
         controls=liveness,

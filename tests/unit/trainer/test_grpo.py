@@ -154,10 +154,14 @@ def test_calibrated_bounds_widen_only_when_asked_for(tiny: RunConfig) -> None:
 def test_capabilities_say_what_the_configuration_allows(tiny: RunConfig) -> None:
     model = build_decoder(changed(tiny, model={"width": 48, "hidden": 48}))
     can = capabilities(changed(tiny, rollout={"head": 0}), model)
-    assert can.refusal("centering", True) is not None
+    assert can.controls["centering"] is Liveness.ABSENT
+    assert can.refusal("centering", True) == (
+        "centering: the rollouts record no sampler head (top log-probs), which score centering needs"
+    )
     assert can.controls["sampler_format"] is Liveness.NEXT_ROLLOUT
     assert "nvfp4" in can.sampler_formats
     assert "mxfp8" not in can.sampler_formats  # its blocks of 32 do not divide a width of 48
+    assert capabilities(tiny, model).controls["centering"] is Liveness.LIVE
     assert capabilities(tiny, model).refusal("centering", True) is None
 
 
