@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_type_hints
 
 Objective = Literal["ppo", "gspo", "cispo", "reinforce"]
 Aggregation = Literal["token_mean", "sequence_mean", "fixed_length"]
@@ -70,25 +70,13 @@ NUMERIC_BOUNDS: dict[str, Bounds] = {
     "importance_low": Bounds(0.0, 1.0),
     "importance_high": Bounds(1.0, math.inf),
     "lr_scale": Bounds(0.0, 10.0),
+    "bf16_last": Bounds(0.0, 1.0),
+    "max_staleness": Bounds(0.0, math.inf),
 }
-CHOICES: dict[str, tuple[str, ...]] = {
-    "objective": get_args(Objective),
-    "aggregation": get_args(Aggregation),
-    "advantage": get_args(Advantage),
-    "ratio_reference": get_args(RatioReference),
-    "clip_mode": get_args(ClipMode),
-    "clip_rebalance": get_args(ClipRebalance),
-    "kl_estimator": get_args(KlEstimator),
-    "importance": get_args(Importance),
-    "importance_inside": get_args(ImportanceInside),
-    "importance_level": get_args(ImportanceLevel),
-    "backward": get_args(Backward),
-    "kv_format": get_args(KvFormat),
-}
-SWITCHES = ("dynamic_sampling", "centering")
-"""Controls that are true or false."""
 FORMATS = ("sampler_format", "train_format")
 """Controls that name a number format; which ones there are is the trainer's business."""
+CHECKPOINTS = ("restore", "pin")
+"""Controls that name a checkpoint, as `ATTEMPT:STEP`, or nothing."""
 _CHECKPOINT = re.compile(r"(\d+:\d+)?")
 
 
@@ -148,13 +136,21 @@ class Controls:
     """Number format of the rollouts."""
     train_format: str = "bf16"
     """Number format of the trainer's forward pass."""
+    bf16_last: float = 0.0
+    """Share of the trainer's decoder layers, from the end and rounded up, that compute in BF16 whatever the format."""
     kv_format: KvFormat = "none"
     """How the sampler stores keys and values: as computed, or in FP8 (E4M3, or E5M2)."""
     backward: Backward = "dequantized"
     """What the trainer's backward pass multiplies by: operands quantised anew, the unquantised ones, or those that the
     forward pass saw."""
+    max_staleness: float = math.inf
+    """Rollouts are not sampled with weights that are more versions older than this; infinity leaves it to the run."""
     restore: str = ""
     """Go back to the checkpoint `ATTEMPT:STEP`, once, and go on from there with everything else as it is now."""
+    pin: str = ""
+    """Keep the checkpoint `ATTEMPT:STEP`, however many newer ones there are."""
+    paused: bool = False
+    """Wait at the end of a step, for no longer than the trainer allows."""
 
     def __post_init__(self) -> None:
         for name in (f.name for f in fields(self)):
@@ -220,6 +216,11 @@ class ClipBounds:
 
 
 CONTROL_NAMES: tuple[str, ...] = tuple(f.name for f in fields(Controls))
+_KINDS = get_type_hints(Controls)
+CHOICES: dict[str, tuple[str, ...]] = {name: get_args(kind) for name, kind in _KINDS.items() if get_args(kind)}
+"""The values of each control that is one of several."""
+SWITCHES = tuple(name for name, kind in _KINDS.items() if kind is bool)
+"""Controls that are true or false."""
 
 
 def no_such_control(name: str) -> str:
@@ -268,7 +269,7 @@ class Capabilities:
     train_formats: tuple[str, ...] = ()
     """Number formats that the trainer's forward pass can be switched to."""
     checkpoints: tuple[str, ...] = ()
-    """Checkpoints that the trainer can go back to, as `ATTEMPT:STEP`."""
+    """Checkpoints that the trainer can go back to or keep, as `ATTEMPT:STEP`."""
 
     def __post_init__(self) -> None:
         for name in self.controls:
@@ -291,6 +292,6 @@ class Capabilities:
         formats = {"sampler_format": self.sampler_formats, "train_format": self.train_formats}.get(name)
         if formats is not None and value not in formats:
             return f"{name}: {value!r} is none of {', '.join(formats) or 'no format (none can be switched to)'}"
-        if name == "restore" and value and value not in self.checkpoints:
-            return f"restore: there is no checkpoint {value!r}; there are {', '.join(self.checkpoints) or 'none'}"
+        if name in CHECKPOINTS and value and value not in self.checkpoints:
+            return f"{name}: there is no checkpoint {value!r}; there are {', '.join(self.checkpoints) or 'none'}"
         return None

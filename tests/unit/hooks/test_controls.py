@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from trimtab.hooks.controls import (
+    CHECKPOINTS,
     CHOICES,
     CONTROL_NAMES,
     FORMATS,
@@ -34,7 +35,9 @@ EVERYTHING = Capabilities(
 
 
 def test_every_control_has_a_rule_and_its_default_keeps_it() -> None:
-    ruled = {*NUMERIC_BOUNDS, *CHOICES, *SWITCHES, *FORMATS, "restore"}
+    ruled = {*NUMERIC_BOUNDS, *CHOICES, *SWITCHES, *FORMATS, *CHECKPOINTS}
+    assert SWITCHES == ("dynamic_sampling", "centering", "paused")
+    assert CHOICES["clip_mode"] == ("nominal", "calibrated")
     assert ruled == set(CONTROL_NAMES) == {field.name for field in fields(Controls)}
     for name in CONTROL_NAMES:
         check_value(name, getattr(Controls(), name))
@@ -59,6 +62,13 @@ def test_every_control_has_a_rule_and_its_default_keeps_it() -> None:
         ("kv_format", "fp8"),
         ("restore", "3:40"),
         ("restore", ""),
+        ("pin", "3:40"),
+        ("pin", ""),
+        ("paused", True),
+        ("bf16_last", 0.0),
+        ("bf16_last", 1.0),
+        ("max_staleness", 0.0),
+        ("max_staleness", math.inf),
     ],
 )
 def test_values_at_the_edge_are_taken(name: str, value: Any) -> None:
@@ -84,6 +94,10 @@ def test_values_at_the_edge_are_taken(name: str, value: Any) -> None:
         ("dynamic_sampling", "yes", "dynamic_sampling: 'yes' is not true or false"),
         ("restore", "40", "restore: '40' is no checkpoint; give ATTEMPT:STEP, such as 1:40"),
         ("restore", 40, "restore: 40 is no checkpoint; give ATTEMPT:STEP, such as 1:40"),
+        ("pin", "40", "pin: '40' is no checkpoint; give ATTEMPT:STEP, such as 1:40"),
+        ("paused", 1, "paused: 1 is not true or false"),
+        ("bf16_last", 1.01, "bf16_last: 1.01 is not a number in [0, 1]"),
+        ("max_staleness", -1, "max_staleness: -1 is not a number in [0, inf]"),
         ("learning_rate", 1.0, f"learning_rate: no such control; the controls are {', '.join(CONTROL_NAMES)}"),
     ],
 )
@@ -136,6 +150,8 @@ def test_nominal_bounds_are_logarithms(controls: Controls, low: float, high: flo
         ({}, "restore", "3:40", None),
         ({}, "restore", "", None),
         ({}, "restore", "3:50", "restore: there is no checkpoint '3:50'; there are 3:40"),
+        ({}, "pin", "3:40", None),
+        ({}, "pin", "3:50", "pin: there is no checkpoint '3:50'; there are 3:40"),
         ({"checkpoints": ()}, "restore", "3:40", "restore: there is no checkpoint '3:40'; there are none"),
     ],
 )
