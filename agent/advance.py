@@ -23,12 +23,15 @@ from trimtab.agent.operator import obeyed
 from trimtab.agent.policy import decided
 from trimtab.agent.reading import Reading
 from trimtab.agent.reference import reference_for
-from trimtab.agent.regime import is_over, mean_entropy, restarted
+from trimtab.agent.regime import conditioned, is_over, mean_entropy, restarted
 from trimtab.agent.run_state import RunState
 from trimtab.agent.signals import read_all
 from trimtab.agent.state import Event, EventKind, OperatorAction, Verdict
 from trimtab.agent.tracks import Track
 from trimtab.hooks.records import Command, StepSummary
+
+JUDGED = frozenset(signal for detector in DETECTORS.values() for signal in detector.SIGNALS)
+"""Signals that a detector judges: only these have baselines. The others are drawn, and followed over one window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +117,8 @@ def _located(state: RunState, summary: StepSummary) -> tuple[RunState, tuple[Eve
 def _read(config: AgentConfig, state: RunState, summary: StepSummary, *, acted: bool) -> tuple[RunState, Reading]:
     """Signals into their tracks; a new regime where the old one is over or the controls were changed."""
     tracks = {
-        name: state.tracks.get(name, Track()).seen(value, config.window) for name, value in read_all(summary).items()
+        name: state.tracks.get(name, Track()).seen(value, config.window, summary.pass_index)
+        for name, value in read_all(summary).items()
     }
     entropy, begun_at = mean_entropy(tracks, config.window), state.regime_entropy
     held = is_open(state.incidents.get(fingerprint(state.job, "asymmetry")))
@@ -150,10 +154,15 @@ def _judged(config: AgentConfig, state: RunState, reading: Reading) -> tuple[Run
         for name, detector in DETECTORS.items()
         if is_open(incidents.get(fingerprint(state.job, name)))
         for signal in detector.SIGNALS
-        if signal in state.tracks and state.tracks[signal].baseline.anchor is not None
+        if reading.is_anchored(signal)
     }
-    learnt = {name: track if name in frozen else track.learnt(config.baseline) for name, track in state.tracks.items()}
-    state = replace(state, tracks=learnt, detectors=Detectors(**memory), verdicts=verdicts, incidents=incidents)
+    passed = reading.summary.pass_index
+    learnt = {
+        name: state.tracks[name].learnt(config.baseline, conditioned(name, passed))
+        for name in JUDGED
+        if name in state.tracks and name not in frozen
+    }
+    state = replace(state, tracks={**state.tracks, **learnt}, detectors=Detectors(**memory), verdicts=verdicts, incidents=incidents)
     return state, (*events, *more)
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from trimtab.agent.baselines import Level
 from trimtab.agent.reference import Reference
+from trimtab.agent.regime import conditioned
 from trimtab.agent.state import State
 from trimtab.agent.tracks import Track
 from trimtab.hooks.records import StepSummary
@@ -25,7 +26,7 @@ class Reading:
     tracks: Mapping[str, Track]
     """By signal; windows include this step, baselines do not."""
     window: int
-    """Steps in a window mean."""
+    """Steps in a window mean, before it is rounded up to whole cycles of passes; see `trimtab.agent.tracks`."""
     reference: Reference | None = None
     """What a calibration of the job's format says, where it is about a regime such as this."""
 
@@ -42,9 +43,7 @@ class Reading:
         """
         track = self.tracks.get(name)
         limit = self.window if max_age is None else max_age
-        if track is None or len(track.recent) < self.window or track.age > limit:
-            return None
-        return sum(track.recent) / len(track.recent)
+        return None if track is None or track.age > limit else track.mean(self.window)
 
     def peak(self, name: str) -> float | None:
         """Highest window mean of a signal so far in this attempt."""
@@ -56,14 +55,21 @@ class Reading:
         return self.level(name, "anchor") is not None
 
     def level(self, name: str, which: Reached) -> Level | None:
-        """A reference of the signal's baseline; None during its warm-up."""
+        """A reference of the signal's baseline, that of this step's pass where passes differ; None during its
+        warm-up."""
         track = self.tracks.get(name)
-        return None if track is None else getattr(track.baseline, which)
+        if track is None:
+            return None
+        baseline = track.of_pass(conditioned(name, self.summary.pass_index))
+        return {"anchor": baseline.anchor, "highest": baseline.highest, "lowest": baseline.lowest}[which]
 
-    def distance(self, name: str, which: Reached = "anchor") -> float | None:
-        """This step's distance to a reference in robust sd; None without a finite value or a reference."""
+    def distance(self, name: str, which: Reached = "anchor", *, floor: float = 0.0) -> float | None:
+        """This step's distance to a reference in robust sd, or in `floor` where that is larger; None without a finite
+        value or a reference."""
         value, level = self.value(name), self.level(name, which)
-        return None if value is None or level is None or not math.isfinite(value) else level.distance(value)
+        if value is None or level is None or not math.isfinite(value):
+            return None
+        return (value - level.location) / max(level.scale, floor)
 
     @staticmethod
     def broken(*values: float | None) -> bool:

@@ -1,11 +1,20 @@
-"""One signal's memory in one attempt of a run: its latest values, its highest level, its baseline."""
+"""One signal's memory in one attempt of a run: its latest values, its highest level, its baselines.
+
+Where a step is one of several updates on the same rollouts, ratios start at 1 on each new buffer and spread with every
+pass, so clip fractions and spreads go up and down like a saw. Two things follow. A window spans whole cycles of passes,
+the fewest that hold a window's steps, so that its mean does not depend on where in a cycle it ends. And each pass has a
+baseline of its own, for the signals that `trimtab.agent.regime` names; passes from the 16th on share the last.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 
 from trimtab.agent.baselines import Baseline, BaselineSettings
+
+MAX_PASSES = 16
+"""Passes over one buffer that are told apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,21 +27,59 @@ class Track:
     """Steps since the latest value; 0 when this step has one."""
     peak: float | None = None
     """Highest mean of a full window so far."""
+    cycle: int = 1
+    """Passes over a buffer, as far as they were seen."""
     baseline: Baseline = field(default_factory=Baseline)
-    """Learnt up to the step before, so that a step is never compared with itself."""
+    """Of the first pass. Learnt up to the step before, so that a step is never compared with itself."""
+    later: tuple[Baseline, ...] = ()
+    """Of the second pass, the third, and so on."""
 
-    def seen(self, value: float | None, window: int) -> Track:
-        """The track after one more step, its baseline untouched."""
+    def seen(self, value: float | None, window: int, pass_index: int = 0) -> Track:
+        """The track after one more step, its baselines untouched."""
+        cycle = max(self.cycle, min(pass_index + 1, MAX_PASSES))
         if value is None:
-            return Track(recent=self.recent, age=self.age + 1, peak=self.peak, baseline=self.baseline)
-        recent = (*self.recent, value)[-window:]
-        mean = sum(recent) / window
-        higher = len(recent) == window and isfinite(mean) and (self.peak is None or mean > self.peak)
-        return Track(recent=recent, peak=mean if higher else self.peak, baseline=self.baseline)
+            return self._with(self.recent, self.age + 1, self.peak, cycle)
+        recent = (*self.recent, value)[-span(window, cycle) :]
+        peak, full = self.peak, len(recent) == span(window, cycle)
+        if full:
+            mean = sum(recent) / len(recent)
+            peak = mean if isfinite(mean) and (peak is None or mean > peak) else peak
+        return self._with(recent, 0, peak, cycle)
 
-    def learnt(self, settings: BaselineSettings) -> Track:
-        """The track with this step's value, if there is one, in its baseline."""
+    def _with(self, recent: tuple[float, ...], age: int, peak: float | None, cycle: int) -> Track:
+        # `replace` is several times slower, and this runs for every signal of every step.
+        return Track(recent=recent, age=age, peak=peak, cycle=cycle, baseline=self.baseline, later=self.later)
+
+    def mean(self, window: int) -> float | None:
+        """Mean of the latest full window; None while it fills. Not finite when a value in it is not."""
+        return sum(self.recent) / len(self.recent) if len(self.recent) >= span(window, self.cycle) else None
+
+    def of_pass(self, pass_index: int) -> Baseline:
+        """The baseline of one pass."""
+        place = min(pass_index, MAX_PASSES - 1)
+        if place == 0:
+            return self.baseline
+        return self.later[place - 1] if place <= len(self.later) else Baseline()
+
+    def learnt(self, settings: BaselineSettings, pass_index: int = 0) -> Track:
+        """The track with this step's value, if there is one, in the baseline of its pass."""
         if self.age or not self.recent:
             return self
-        baseline = self.baseline.updated(self.recent[-1], settings)
-        return Track(recent=self.recent, age=self.age, peak=self.peak, baseline=baseline)
+        baseline = self.of_pass(pass_index).updated(self.recent[-1], settings)
+        place = min(pass_index, MAX_PASSES - 1)
+        if place == 0:
+            return Track(
+                recent=self.recent, age=self.age, peak=self.peak, cycle=self.cycle, baseline=baseline, later=self.later
+            )
+        later = [*self.later, *[Baseline()] * (place - len(self.later))]
+        later[place - 1] = baseline
+        return replace(self, later=tuple(later))
+
+    def forgotten(self) -> Track:
+        """The track with its baselines not yet learnt."""
+        return replace(self, baseline=Baseline(), later=())
+
+
+def span(window: int, cycle: int) -> int:
+    """Steps of a window: the fewest whole cycles of `cycle` passes that hold `window` steps."""
+    return -(-window // cycle) * cycle

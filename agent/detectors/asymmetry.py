@@ -35,6 +35,9 @@ from trimtab.agent.reading import Reading
 from trimtab.agent.reference import Reference
 from trimtab.agent.state import Finding, State
 
+RESOLUTION = 1e-4
+"""What a sketch tells a quantile to, nats: no difference below it is one, however steady the run has been."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsymmetrySettings:
@@ -105,7 +108,7 @@ class Asymmetry:
 def _followed(cusum: Cusum, signal: str, settings: AsymmetrySettings, reading: Reading) -> Cusum:
     if not reading.is_anchored(signal):
         return Cusum()
-    distance = reading.distance(signal)
+    distance = reading.distance(signal, floor=RESOLUTION)
     return cusum if distance is None else cusum.updated(distance, settings.cusum)
 
 
