@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.run_state import RunState
-from trimtab.agent.state import Event
+from trimtab.agent.state import Event, EventKind
 from trimtab.api.restore import fold
 from trimtab.storage.codec import EVENT, RUN_STATE
 from trimtab.storage.values import Entry, Recorded
+
+QUIET = {EventKind.VERDICT_CHANGED.value, EventKind.INCIDENT_PENDING.value}
+"""Kinds that are no decision: a comparison of decisions leaves them out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,10 @@ class Refolded:
     """Plain JSON data, in order: kind, attempt, step, message, detail."""
     difference: Difference | None
     """None when every event and the last state are the same."""
+    gone: list[dict[str, Any]]
+    """Decisions that were made at the time, and are not now; told apart by kind, attempt, step and what it is about."""
+    added: list[dict[str, Any]]
+    """Decisions that are made now, and were not at the time."""
     state_compared: bool
     """False where the stored state is of another version, or there is none: then only the events were compared."""
 
@@ -52,7 +60,8 @@ def refolded(
         state = outcome.state
         now += [_plain(event) for event in outcome.events]
     then = recorded.state if recorded.state and recorded.state.schema == RUN_STATE.schema else None
-    difference = _event_difference(recorded, now)
+    stored = [{name: getattr(event, name) for name in _NAMES} for event in recorded.events]
+    difference = _event_difference(stored, now)
     if difference is None and then is not None:
         difference = _first(json.loads(then.state), json.loads(RUN_STATE.encode(state)), "state")
     return Refolded(
@@ -60,23 +69,47 @@ def refolded(
         entries=len(recorded.entries),
         events=now,
         difference=difference,
+        gone=_without(stored, now),
+        added=_without(now, stored),
         state_compared=then is not None,
     )
 
 
+_NAMES = ("kind", "attempt", "step", "message", "detail")
+
+
 def _plain(event: Event) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(EVENT.encode(event))
-    return {name: data[name] for name in ("kind", "attempt", "step", "message", "detail")}
+    return {name: data[name] for name in _NAMES}
 
 
-def _event_difference(recorded: Recorded, events: list[dict[str, Any]]) -> Difference | None:
-    for number, (stored, now) in enumerate(zip(recorded.events, events, strict=False), start=1):
-        then = {name: getattr(stored, name) for name in now}
+def _event_difference(stored: list[dict[str, Any]], replayed: list[dict[str, Any]]) -> Difference | None:
+    for number, (then, now) in enumerate(zip(stored, replayed, strict=False), start=1):
         if found := _first(then, now, f"event {number}"):
             return found
-    if len(recorded.events) != len(events):
-        return Difference(where="number of events", stored=len(recorded.events), replayed=len(events))
+    if len(stored) != len(replayed):
+        return Difference(where="number of events", stored=len(stored), replayed=len(replayed))
     return None
+
+
+def _without(events: list[dict[str, Any]], others: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The decisions among `events` that have no counterpart among `others`."""
+    left = Counter(map(_about, others))
+    found = []
+    for event in events:
+        if event["kind"] in QUIET:
+            continue
+        if left[_about(event)]:
+            left[_about(event)] -= 1
+        else:
+            found.append(event)
+    return found
+
+
+def _about(event: dict[str, Any]) -> tuple[Any, ...]:
+    detail = event["detail"]
+    what = [str(detail.get(name, "")) for name in ("fingerprint", "remedy", "verb")]
+    return event["kind"], event["attempt"], event["step"], *what
 
 
 def _first(stored: Any, now: Any, where: str) -> Difference | None:

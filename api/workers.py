@@ -50,16 +50,18 @@ def perform(
     works: Sequence[Work],
     workers: int,
     *,
+    preload: str = "trimtab.trainer.run",
     on_start: Callable[[Work], None] = lambda _: None,
     on_end: Callable[[Ended], None] = lambda _: None,
     on_tick: Callable[[], None] = lambda: None,
 ) -> list[Ended]:
     """Do everything, `workers` at a time, and tell how each ended, in order of ending.
 
-    Whatever is raised here, an interrupt above all, stops what is still running first.
+    `preload` names the module that the work is done by, and is imported once for all of it where no work was done
+    before in this process. Whatever is raised here, an interrupt above all, stops what is still running first.
     """
     # Once, instead of in each of the processes, whose start would else be a tenth of a short run.
-    _CONTEXT.set_forkserver_preload(["trimtab.trainer.run"])
+    _CONTEXT.set_forkserver_preload([preload])
     waiting, running, ended = list(reversed(works)), {}, []  # type: ignore[var-annotated]
     try:
         while waiting or running:

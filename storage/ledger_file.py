@@ -2,16 +2,18 @@
 
 Line 1 is the header `{"trimtab_ledger": 1, "job", "config"}`; then one line an entry (`{"entry": {...}}`, in ledger
 order), one line an event (`{"event": {...}}`) and, last, `{"state": {...} | null, "schema": "..."}`. Payloads, details
-and state are JSON data, never JSON inside strings.
+and state are JSON data, never JSON inside strings. A file may be gzipped.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from trimtab.hooks.records import check_job
 from trimtab.storage.values import Entry, EntryKind, Recorded, StoredEvent, StoredState
@@ -45,7 +47,7 @@ def read(path: Path) -> Recorded:
     entries: list[Entry] = []
     events: list[StoredEvent] = []
     try:
-        with path.open(encoding="utf-8") as file:
+        with _opened(path) as file:
             for number, line in enumerate(file, start=1):
                 try:
                     data = json.loads(line)
@@ -67,9 +69,16 @@ def read(path: Path) -> Recorded:
                         raise ValueError("neither entry, event nor state")
                 except (ValueError, KeyError, TypeError) as error:
                     raise LedgerFileError(f"{path}, line {number}: not a line of a ledger ({error})") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise LedgerFileError(f"{path}: cannot be read ({error})") from error
     raise LedgerFileError(f"{path}: ends before its last line, the state; export it again")
+
+
+def _opened(path: Path) -> TextIO:
+    """The file's text, unpacked where it is gzipped."""
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rt", encoding="utf-8") if packed else path.open(encoding="utf-8")
 
 
 def _header(data: Any) -> dict[str, Any]:

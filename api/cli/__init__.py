@@ -21,6 +21,7 @@ COMMANDS = {
     "status": "trimtab.api.cli.status",
     "sync": "trimtab.api.cli.sync",
     "replay": "trimtab.api.cli.replay",
+    "backtest": "trimtab.api.cli.backtest",
     "export": "trimtab.api.cli.export",
     "bench": "trimtab.api.cli.bench",
 }

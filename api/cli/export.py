@@ -5,43 +5,25 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
+from gzip import GzipFile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trimtab.api.cli.errors import UsageError
-from trimtab.storage.engine import StorageError
+from trimtab.api.ledgers import open_to_read
 from trimtab.storage.ledger_file import lines
-from trimtab.storage.store import Store
-
-
-def open_to_read(db: Path) -> Store:
-    """The store in an existing file, which is left as it is.
-
-    Raises:
-        StorageError: there is no such file, or its schema is not this version's.
-    """
-    if not db.is_file():
-        raise StorageError(f"db: there is no file {db}; `trimtab serve --db {db}` makes one")
-    store = Store(db, read_only=True)
-    found = store.revision()
-    if found.current is None:
-        raise StorageError(f"db: {db} is no database of trimtab's")
-    if not found.known:
-        raise StorageError(f"db: {db} was written by a newer version (schema {found.current}); upgrade trimtab")
-    if not found.is_newest:
-        raise StorageError(
-            f"db: {db} is of an older version (schema {found.current}, and this one reads {found.head}), and reading "
-            f"does not change it; start `trimtab serve --db {db}` once, or do so with a copy"
-        )
-    return store
 
 
 def export(
     job: Annotated[str, typer.Argument(help="Name of the job.")],
     db: Annotated[Path, typer.Option(help="SQLite file of the agent; it may be in use.")] = Path("trimtab.db"),
-    out: Annotated[Path | None, typer.Option(help="File to write; standard output when it is missing.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File to write, gzipped where its name ends in .gz; standard output when it is missing."),
+    ] = None,
 ) -> None:
     """Write a job's ledger, settings, events and state as JSON lines, for `trimtab replay`."""
     record = open_to_read(db).recorded(job)
@@ -63,9 +45,12 @@ def _write(out: Path, wanted: Iterator[str]) -> None:
         return
     target = out.resolve()  # a link stays one
     partial = target.with_name(target.name + ".part")
+    packed = target.suffix == ".gz"
     try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.writelines(line + "\n" for line in wanted)
+        with partial.open("wb") as file:
+            # Without name and time, so that the same job is the same file.
+            with GzipFile("", "wb", fileobj=file, mtime=0) if packed else nullcontext(file) as into:
+                into.writelines(f"{line}\n".encode() for line in wanted)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(target)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,18 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.agent.config import with_settings
-from trimtab.agent.state import EventKind
 from trimtab.api.cli.errors import UsageError
-from trimtab.api.cli.export import open_to_read
 from trimtab.api.cli.progress import bar
+from trimtab.api.ledgers import ledgers_in
 from trimtab.api.problem import shown
-from trimtab.api.refold import Refolded, refolded
+from trimtab.api.refold import QUIET, Refolded, refolded
 from trimtab.api.restore import config_of
-from trimtab.storage.ledger_file import read
-from trimtab.storage.values import Recorded
-
-QUIET = {EventKind.VERDICT_CHANGED.value, EventKind.INCIDENT_PENDING.value}
-"""Kinds that a table of decisions leaves out."""
+from trimtab.api.settings_file import settings_in
 
 
 def replay(
@@ -33,26 +27,32 @@ def replay(
     job: Annotated[
         str | None, typer.Option(help="Which job of an SQLite file; all of them when it is missing.")
     ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--config", help="TOML file: fold under these settings, and say what would differ."),
+    ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Fold under another setting, and say what would differ."),
+        typer.Option("--set", metavar="NAME=VALUE", help="The same of one setting; it goes over those of the file."),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the decisions even of several jobs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome of every job as JSON.")] = False,
 ) -> None:
     """Fold recorded runs again and check that every event and the last state come out the same.
 
-    Exits with 1 when those of any job do not; under other settings (--set) a difference is the answer and not a
-    failure. The file is only read, and may be in use.
+    Exits with 1 when those of any job do not; under other settings (--config, --set) a difference is the answer and
+    not a failure. The file is only read, and may be in use.
     """
     changes = dict(_parsed(text) for text in settings or ())
-    rows, jobs = _load(ledger, job)
+    changed = file is not None or bool(changes)
+    from_file = settings_in(file)
+    rows, jobs = ledgers_in(ledger, job)
     if not sum(rows.values()):
         raise UsageError(f"job: the ledger of {', '.join(rows) or 'every job'} is empty; there is nothing to replay")
     outcomes = []
     with bar("folding again", sum(rows.values()), quiet=as_json) as watch:
         for recorded in jobs:
-            config = with_settings(config_of(recorded.job, recorded.config), changes)
+            config = with_settings(with_settings(config_of(recorded.job, recorded.config), from_file), changes)
             outcomes.append(refolded(recorded, config, watch))
     identical = all(outcome.difference is None for outcome in outcomes)
     if as_json:
@@ -63,26 +63,9 @@ def replay(
         for outcome in outcomes:
             if verbose or len(outcomes) == 1:
                 _show_decisions(console, outcome)
-            _show_line(console, outcome, changed=bool(settings))
-    if not identical and not settings:
+            _show_line(console, outcome, changed=changed)
+    if not identical and not changed:
         raise typer.Exit(1)
-
-
-def _load(ledger: Path, job: str | None) -> tuple[dict[str, int], Iterator[Recorded]]:
-    """The length of each job's ledger, and the jobs themselves, one at a time."""
-    if not ledger.is_file():
-        raise UsageError(f"ledger: there is no file {ledger}")
-    with ledger.open("rb") as file:
-        is_database = file.read(16) == b"SQLite format 3\0"
-    if not is_database:
-        recorded = read(ledger)
-        if job not in (None, recorded.job):
-            raise UsageError(f"job: {ledger} holds {recorded.job!r}, not {job!r}")
-        return {recorded.job: len(recorded.entries)}, iter((recorded,))
-    store = open_to_read(ledger)
-    known = store.jobs() if job is None else [store.job(job)]
-    rows = {each.name: each.rows for each in reversed(known)}
-    return rows, map(store.recorded, rows)
 
 
 def _parsed(text: str) -> tuple[str, Any]:
@@ -104,6 +87,16 @@ def _show_decisions(console: Console, outcome: Refolded) -> None:
     console.print(table)
 
 
+def _show_changes(console: Console, outcome: Refolded) -> None:
+    """Decisions that fell away, and those that came, in the order of their steps."""
+    marked = [(event, "-", "red") for event in outcome.gone] + [(event, "+", "green") for event in outcome.added]
+    table = Table("", "attempt", "step", "what", "why", box=None, header_style="dim")
+    for event, mark, style in sorted(marked, key=lambda one: (one[0]["attempt"], one[0]["step"], one[1] == "+")):
+        where = str(event["attempt"]), str(event["step"])
+        table.add_row(Text(mark, style), *where, event["kind"].replace("_", " "), Text(event["message"]))
+    console.print(table)
+
+
 def _show_line(console: Console, outcome: Refolded, *, changed: bool) -> None:
     told = f"{outcome.job}: {outcome.entries} entries, {len(outcome.events)} events: "
     difference = outcome.difference
@@ -119,3 +112,5 @@ def _show_line(console: Console, outcome: Refolded, *, changed: bool) -> None:
     )
     for line, style in zip(lines, ("yellow" if changed else "red", "none", "none"), strict=True):
         console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+    if changed and (outcome.gone or outcome.added):
+        _show_changes(console, outcome)

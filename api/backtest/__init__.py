@@ -1,0 +1,1 @@
+"""Scores of detectors on labelled runs: recorded ones, and runs that are drawn."""
