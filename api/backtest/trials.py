@@ -74,7 +74,10 @@ def bases(scenarios: Sequence[Scenario]) -> list[str]:
 def trials(base: str, seed: int, chosen: Sequence[str], plan: Plan, config: AgentConfig) -> Iterator[Trial]:
     """Every chosen run of one seed that begins as the scenario `base`, to which nothing happens, and that itself."""
     plain = SCENARIOS[base]
-    steps = max(plan.steps, plan.onsets[-1] + plan.horizon)
+    others = [SCENARIOS[name] for name in chosen if SCENARIOS[name].fault is not nothing]
+    others = [one for one in others if one.setup == plain.setup]
+    failing = [one for one in others if one.label is Label.FAILING]
+    steps = max(plan.steps, plan.onsets[-1] + plan.horizon) if failing else plan.steps
     state, states, alerts = RunState.initial("drawn"), [], []
     for step in range(steps):
         states += [state] if step in plan.onsets else []
@@ -83,13 +86,10 @@ def trials(base: str, seed: int, chosen: Sequence[str], plan: Plan, config: Agen
         alerts += fired(outcome)
     yield Trial(scenario=base, seed=seed, onset=0, steps=steps, alerts=tuple(alerts))
     by_chance = frozenset((alert.at, alert.what) for alert in alerts)
-    for name in chosen:
-        one = SCENARIOS[name]
-        if one.fault is not nothing and one.setup == plain.setup:
-            failing = one.label is Label.FAILING
-            for onset, before in list(zip(plan.onsets, states, strict=True))[: None if failing else 1]:
-                go_on = _until_seen if failing else _to_the_end
-                yield go_on(one, seed, onset, before, plan, config, by_chance)
+    for one in others:
+        go_on, times = (_until_seen, None) if one in failing else (_to_the_end, 1)
+        for onset, before in list(zip(plan.onsets, states, strict=False))[:times]:
+            yield go_on(one, seed, onset, before, plan, config, by_chance)
 
 
 def _until_seen(
