@@ -41,13 +41,11 @@ class LocalTransport:
 
     def send(self, report: Report) -> None:
         """Store and judge the summary; its command is there when this returns."""
-        try:
-            command = self.service.ingest(report.whole()).command
-        except (SQLAlchemyError, StorageError, ConflictError, UnreadableJobError, ValueError):
-            self.dropped += 1
-            return
-        if command is not None:
-            self._command = command
+        self.dropped += not self._ingested(report)
+
+    def ask(self, report: Report, timeout: float) -> bool:  # noqa: ARG002 - the answer is there at once
+        """Have the service answer once more."""
+        return self._ingested(report)
 
     def command(self) -> Command | None:
         """The newest command, or None before the first."""
@@ -56,6 +54,15 @@ class LocalTransport:
     def forget_command(self) -> None:
         """As if none had been given yet."""
         self._command = None
+
+    def _ingested(self, report: Report) -> bool:
+        try:
+            command = self.service.ingest(report.whole()).command
+        except (SQLAlchemyError, StorageError, ConflictError, UnreadableJobError, ValueError):
+            return False
+        if command is not None:
+            self._command = command
+        return True
 
     def close(self, timeout: float) -> None:  # noqa: ARG002 - the protocol's
         """Let go of the file; nothing is pending."""

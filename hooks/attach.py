@@ -13,6 +13,7 @@ import numpy as np
 from trimtab.hooks.collective import Collective
 from trimtab.hooks.controls import Capabilities, Controls, Liveness
 from trimtab.hooks.emitter import Emitter
+from trimtab.hooks.pause import Patience
 from trimtab.hooks.rank_emitter import RankEmitter
 from trimtab.hooks.records import RecordError, check_count, check_job
 from trimtab.hooks.transport.base import Transport
@@ -31,6 +32,7 @@ def attach(
     collective: Collective | None = None,
     token: str | None = None,
     spool: str | Path | None = DEFAULT_SPOOL,
+    patience: Patience | None = None,
 ) -> Emitter:
     """Join the agent at `url`; nothing is sent before the first step ends.
 
@@ -46,6 +48,7 @@ def attach(
         collective: joins the processes of the job, all of which attach with it: what they measure is reported as one
             by rank 0, and they are steered as one. The attempt is rank 0's. See `docs/attach.md`.
         token: bearer token, where the agent asks for one.
+        patience: how long `Emitter.wait_while_paused` waits at most; an hour by default.
         spool: folder for summaries that an agent over HTTP cannot take now; None to keep them in memory only.
 
     Raises:
@@ -53,7 +56,7 @@ def attach(
             no collective; the message names the field. With a collective, where any rank cannot attach, none does.
     """
     number = int(time.time()) if attempt is None else attempt
-    run: dict[str, Any] = {"job": job, "controls": controls, "capabilities": capabilities}
+    run: dict[str, Any] = {"job": job, "controls": controls, "capabilities": capabilities, "patience": patience}
 
     def opened(rank: int, *, reports: bool = True) -> Transport:
         check_job(job)

@@ -23,6 +23,7 @@ from trimtab.hooks.fence import Accepted, fenced
 from trimtab.hooks.guard import Guard
 from trimtab.hooks.outbox import Outbox
 from trimtab.hooks.overlay import Overlay
+from trimtab.hooks.pause import Patience, Pause, wait
 from trimtab.hooks.records import RecordError, StepSummary, TokenBatch, check_job
 from trimtab.hooks.switches import switched_off
 from trimtab.hooks.transport.base import Transport
@@ -52,6 +53,7 @@ class Emitter:
         controls: Controls | None = None,
         capabilities: Capabilities | None = None,
         rank: int = 0,
+        patience: Patience | None = None,
     ) -> None:
         """Check the configuration.
 
@@ -65,6 +67,7 @@ class Emitter:
         self.job, self.attempt, self.rank = job, attempt, rank
         self.transport = transport
         self.capabilities = capabilities or Capabilities(controls={})
+        self._patience = patience or Patience()
         self._guard = Guard(job)
         self._overlay = Overlay(controls or Controls())
         self._accumulator = Accumulator()
@@ -179,6 +182,20 @@ class Emitter:
         self._count_failing_step()
         return self.controls
 
+    def wait_while_paused(self) -> Controls:
+        """Wait for as long as the control `paused` is on, and return the controls for the next step.
+
+        For the end of a step, behind what has to be done before a wait, such as a checkpoint; a trainer that calls it
+        there declares the control LIVE. It asks the agent every second, and goes on where the agent, a kill switch or
+        the `Patience` says so. Only an override pauses.
+        """
+        if self._pausing():
+            with self._guard.swallowing("wait_while_paused"):
+                self._deliver(keep=0)
+            pause = Pause(self.transport, self._outbox.last, self._patience)
+            wait(self._guard, self._overlay, pausing=self._pausing, ask=partial(self._ask, pause))
+        return self.controls
+
     def close(self) -> None:
         """Deliver what is pending, for at most two seconds, and stop. Safe to call twice."""
         with self._guard.swallowing("close"):
@@ -207,6 +224,17 @@ class Emitter:
             self._outbox.add(drained, made)
         self._deliver(keep=1)
         self._overlay.accept(self._offered())
+
+    def _pausing(self) -> bool:
+        return not self._inert() and self._overlay.accepted.overrides.get("paused") is True
+
+    def _ask(self, pause: Pause) -> str:
+        """Ask the agent once more and hear what it wants; why the pause is over whatever that is, or nothing."""
+        over = pause.over()
+        self._switch(self._switched_off())
+        if not self._off:
+            self._overlay.accept(self._offered())
+        return over
 
     def _deliver(self, *, keep: int) -> None:
         """Send what has arrived, and all but the newest `keep` steps in any case."""

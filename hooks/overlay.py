@@ -24,6 +24,8 @@ class Overlay:
         """In effect now."""
         self.accepted = Accepted()
         self._base = base
+        self._spent: dict[str, str] = {}
+        """Overrides that have had their time, and why they are refused until they have been lifted."""
 
     def lay(self, base: Controls | None = None) -> None:
         """Put what is accepted in effect over `base`, the run's own controls from now on; None leaves those as they
@@ -37,6 +39,14 @@ class Overlay:
         """Accept what the fence let through, where it is newer than what is accepted."""
         if accepted is not None and accepted.generation > self.accepted.generation:
             self.accepted = accepted
+            self._spent = {name: reason for name, reason in self._spent.items() if name in accepted.overrides}
+            for name, reason in self._spent.items():
+                self.refuse(name, reason)
+
+    def spend(self, name: str, reason: str) -> None:
+        """Refuse the override of control `name`, now and in every command to come until one does without it."""
+        self.refuse(name, reason)
+        self._spent[name] = reason
 
     def resume(self, base: Controls, overrides: Mapping[str, ControlValue], generation: int) -> None:
         """Accept what a checkpoint recorded.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from trimtab.hooks.collective import Collective
 from trimtab.hooks.emitter import MAX_FAILING_STEPS, Emitter, MakeSummary
 from trimtab.hooks.layout import SIZE
+from trimtab.hooks.pause import Pause
 from trimtab.hooks.told import BLOCK, Told
 from trimtab.hooks.transport.base import Transport
 
@@ -60,6 +61,20 @@ class RankEmitter(Emitter):
             raise
         self._outbox.add(drained, summary())
         self._deliver(keep=self._collective.late)
+
+    def _ask(self, pause: Pause) -> str:
+        """Rank 0 asks, and tells the others in a sum of its own, which none of them reads late."""
+        over = "over, as rank 0 says"
+        told = Told(over=self.rank == 0)
+        with self._guard.swallowing("wait_while_paused"):
+            if self.rank == 0:
+                over, off = pause.over(), self._switched_off()
+                told = Told(off=off, accepted=None if off else self._offered(), over=bool(over))
+        told = Told.of(self._collective.sum(told.block()).read())
+        self._switch(told.off)
+        if not self._off:
+            self._overlay.accept(told.accepted)
+        return over if told.over else ""
 
     def _contribution(self) -> tuple[NDArray[np.float64], Any]:
         """This rank's part of the step's sum. Whatever fails here, there is one: the other ranks wait for it."""

@@ -5,8 +5,9 @@
     [2] ranks       1 from each
     [3] failed      1 from each on which a measurement failed
     [4] stopped     1 from each whose reporting has failed for good
-    [5] length      bytes of what follows
-    [6...]          rank 0's accepted overrides as JSON, six bytes a value, which float64 holds exactly
+    [5] over        1 where rank 0 ends a pause by itself
+    [6] length      bytes of what follows
+    [7...]          rank 0's accepted overrides as JSON, six bytes a value, which float64 holds exactly
 
 Ranks above 0 leave zeros where rank 0 speaks, so that the sum is what it said. The overrides are those that rank 0 lets
 through, not the command, so that no rank can come to another conclusion; a rank takes them where their generation is
@@ -29,7 +30,7 @@ Array = NDArray[np.float64]
 CAPACITY = 6 * 800
 """Bytes of overrides; every control overridden at once, with its longest value, takes less than half."""
 _BYTES = 6
-_HEADER = 6
+_HEADER = 7
 BLOCK = _HEADER + CAPACITY // _BYTES
 """Values."""
 
@@ -50,12 +51,13 @@ class Told:
     ranks: int = 1
     failed: int = 0
     stopped: int = 0
+    over: bool = False
 
     def block(self) -> Array:
         """As values, [BLOCK]. Overrides that are too large for it are refused together."""
         said = b"" if self.accepted is None else _fitting(self.accepted)
         block = np.zeros(BLOCK)
-        block[:_HEADER] = (self.attempt, self.off, self.ranks, self.failed, self.stopped, len(said))
+        block[:_HEADER] = (self.attempt, self.off, self.ranks, self.failed, self.stopped, self.over, len(said))
         words = np.zeros((-(-len(said) // _BYTES), 8), dtype=np.uint8)
         padded = said.ljust(len(words) * _BYTES, b"\0")
         words[:, :_BYTES] = np.frombuffer(padded, dtype=np.uint8).reshape(-1, _BYTES)
@@ -65,11 +67,19 @@ class Told:
     @classmethod
     def of(cls, block: Array) -> Self:
         """From the sum of all ranks' blocks, [BLOCK]."""
-        attempt, off, ranks, failed, stopped, length = block[:_HEADER].astype(np.int64).tolist()
+        attempt, off, ranks, failed, stopped, over, length = block[:_HEADER].astype(np.int64).tolist()
         words = np.ascontiguousarray(block[_HEADER:].astype("<u8")).view(np.uint8).reshape(-1, 8)
         said = words[:, :_BYTES].tobytes()[:length]
         accepted = decode(Accepted, said) if length else None
-        return cls(attempt=attempt, off=bool(off), accepted=accepted, ranks=ranks, failed=failed, stopped=stopped)
+        return cls(
+            attempt=attempt,
+            off=bool(off),
+            accepted=accepted,
+            ranks=ranks,
+            failed=failed,
+            stopped=stopped,
+            over=bool(over),
+        )
 
 
 def _fitting(accepted: Accepted) -> bytes:

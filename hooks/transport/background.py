@@ -49,6 +49,10 @@ class Background(ABC):
         """As if none had been received yet."""
         self._command = None
 
+    def ask(self, report: Report, timeout: float) -> bool:  # noqa: ARG002 - the protocol's
+        """False: there is nobody to ask, unless a subclass hears from an agent."""
+        return False
+
     def send(self, report: Report) -> None:
         """Take one summary; the oldest gives way where the queue is full. Making it whole is left to the thread."""
         with self._changed:
@@ -59,10 +63,7 @@ class Background(ABC):
                 self._queue.popleft()
                 self._lost += 1
             self._queue.append(report)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="trimtab-transport", daemon=True)
-                self._thread.start()
-            self._changed.notify()
+            self._awake()
 
     def close(self, timeout: float) -> None:
         """Let the thread finish for at most `timeout` seconds; what is left then is lost, and counted."""
@@ -73,6 +74,13 @@ class Background(ABC):
         with self._changed:
             self._lost += len(self._queue)
             self._queue.clear()
+
+    def _awake(self) -> None:
+        """See to it that the thread looks at what there is to do; while `_changed` is held."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="trimtab-transport", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
 
     def _finish(self, timeout: float) -> None:
         with self._changed:

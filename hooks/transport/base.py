@@ -28,6 +28,11 @@ class Transport(Protocol):
         """Take one summary; who needs it makes it whole."""
         ...
 
+    def ask(self, report: Report, timeout: float) -> bool:
+        """Have the agent answer a summary that was sent before once more, and wait for at most `timeout` seconds;
+        whether an agent answered. Nothing is kept for later, and nothing counted as lost."""
+        ...
+
     def command(self) -> Command | None:
         """The newest command received, or None before the first."""
         ...

@@ -21,6 +21,7 @@ from trimtab.hooks.transport.background import CAPACITY, Background
 from trimtab.hooks.transport.backoff import Backoff
 from trimtab.hooks.transport.connection import Answer, Connection
 from trimtab.hooks.transport.spool import Spool
+from trimtab.hooks.wire import encode
 
 MAX_STUMBLES = 5
 
@@ -57,6 +58,10 @@ class HttpTransport(Background):
         """The disk did not take a summary; it is asked again after the next try to deliver."""
         self.rejected = 0
         """Summaries that the agent refused for good."""
+        self._question: Report | None = None
+        """What somebody waits for an answer to; tried once nothing else is due."""
+        self._answers = 0
+        """Times that the agent took a summary."""
         self._failures = 0
         self._stumbles = 0
         """Times in a row that the agent failed over the summary that is due."""
@@ -66,6 +71,17 @@ class HttpTransport(Background):
     def dropped(self) -> int:
         """Summaries lost so far."""
         return self._lost + sum(spool.dropped for spool in (self._spool, self._rejects) if spool)
+
+    def ask(self, report: Report, timeout: float) -> bool:
+        """Post the summary once more behind what is queued, and wait; any answer is one, as each has the command."""
+        with self._changed:
+            if self._close_at is not None:
+                return False
+            answers, self._question = self._answers, report
+            self._awake()
+            self._changed.wait_for(lambda: self._answers > answers or self._close_at is not None, timeout)
+            self._question = None
+            return self._answers > answers
 
     def _finish(self, timeout: float) -> None:
         """Deliver for half of `timeout`, and leave the rest to the disk; without a spool, deliver throughout."""
@@ -101,7 +117,7 @@ class HttpTransport(Background):
         with self._changed:
             while True:
                 now = time.monotonic()
-                waiting = bool(self._queue) or self._backlog
+                waiting = bool(self._queue) or self._backlog or self._question is not None
                 if self._close_at is not None:
                     return waiting and now < self._close_at and not self._failures
                 if waiting and now >= self._not_before:
@@ -122,21 +138,45 @@ class HttpTransport(Background):
             payload = None if report is None else self._payload(report)
         if payload is not None:
             self._settle(self._agent.post(payload), payload, report)
+        else:
+            self._put_question()
+
+    def _put_question(self) -> None:
+        """Once for each time that somebody asks. An agent that refuses it is no more of an answer than none."""
+        with self._changed:
+            question, self._question = self._question, None
+        if question is None:
+            return
+        answer = self._agent.post(encode(question.whole()))
+        if answer.delivered:
+            self._failures = 0
+            self._heard(answer)
+        elif not answer.rejected:
+            self._away(answer)
+
+    def _heard(self, answer: Answer) -> None:
+        with self._changed:
+            self._command = answer.command or self._command
+            self._answers += 1
+            self._changed.notify_all()
+
+    def _away(self, answer: Answer) -> None:
+        self._failures += 1
+        self._disk_refuses = False
+        if self._failures == 1:
+            where = f"in {self._spool.directory}" if self._spool else "in memory, since there is no spool,"
+            _log.warning("trimtab: no answer from %s; summaries wait %s until it is back", self._agent.url, where)
+        self._not_before = time.monotonic() + self._backoff.wait(self._failures, answer.asked)
 
     def _settle(self, answer: Answer, payload: bytes, report: Report | None) -> None:
-        if answer.command is not None:
-            self._command = answer.command
+        if answer.delivered:
+            self._heard(answer)
         self._stumbles = self._stumbles + 1 if answer.stumbled else 0
         if self._stumbles == MAX_STUMBLES:
             self._stumbles = 0
             answer = Answer(rejected=f"{answer.stumbled} ({MAX_STUMBLES} times)")
         if not answer.delivered and not answer.rejected:
-            self._failures += 1
-            self._disk_refuses = False
-            if self._failures == 1:
-                where = f"in {self._spool.directory}" if self._spool else "in memory, since there is no spool,"
-                _log.warning("trimtab: no answer from %s; summaries wait %s until it is back", self._agent.url, where)
-            self._not_before = time.monotonic() + self._backoff.wait(self._failures, answer.asked)
+            self._away(answer)
             return
         self._failures = 0
         kept = bool(answer.delivered)

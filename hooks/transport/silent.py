@@ -14,6 +14,10 @@ class SilentTransport:
     def send(self, report: Report) -> None:
         """Rank 0 sends it."""
 
+    def ask(self, report: Report, timeout: float) -> bool:  # noqa: ARG002 - the protocol's
+        """Rank 0 asks."""
+        return False
+
     def command(self) -> Command | None:
         """None: rank 0 hears it."""
         return None
