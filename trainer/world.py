@@ -93,6 +93,11 @@ class World:
                 self.wait()
 
 
+def launched_rank() -> int:
+    """Of this process among those that torchrun has started, before they have found each other; 0 alone."""
+    return int(os.environ["RANK"]) if set(_LAUNCHED) <= set(os.environ) else 0
+
+
 @contextmanager
 def world_of_environment() -> Iterator[World]:
     """The world that torchrun has made, or that of this process alone; left at the end.

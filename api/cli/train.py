@@ -15,12 +15,12 @@ from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.progress import Lines
 from trimtab.hooks.records import RecordError
 from trimtab.hooks.transport.base import UrlError
-from trimtab.trainer.checkpoint import CheckpointError
+from trimtab.trainer.checkpoint import CheckpointError, Checkpoints
 from trimtab.trainer.config import ConfigError, load_config
 from trimtab.trainer.rollouts.sampler import SamplerError
-from trimtab.trainer.run import RunResult, execute
+from trimtab.trainer.run import CHECKPOINTS, RunResult, execute
 from trimtab.trainer.step_record import StepRecord
-from trimtab.trainer.world import World, world_of_environment
+from trimtab.trainer.world import World, launched_rank, world_of_environment
 
 
 def train(
@@ -47,12 +47,15 @@ def train(
             quiet = as_json or not world.first
             result = _train(config, settings, url=url, job=job, out=out, resume=resume, world=world, quiet=quiet)
     except KeyboardInterrupt:
-        Console(stderr=True, soft_wrap=True).print(f"stopped; the same command with --resume goes on from {out}")
+        if launched_rank() == 0:
+            Console(stderr=True, soft_wrap=True).print(f"stopped; {_going_on(out)}", markup=False, highlight=False)
         raise typer.Exit(130) from None
     except (ConfigError, CheckpointError, RecordError, UrlError) as error:
         raise UsageError(str(error)) from error
     except SamplerError as error:  # no mistake of the user's: the run was going, and can go on
-        Console(stderr=True, soft_wrap=True).print(f"{error}", style="red", markup=False)
+        if launched_rank() == 0:
+            told = f"{error}\n{_going_on(out)}"
+            Console(stderr=True, soft_wrap=True).print(told, style="red", markup=False, highlight=False)
         raise typer.Exit(1) from error
     except (FileExistsError, NotADirectoryError, PermissionError) as error:
         raise UsageError(f"--out: {out} cannot be the run's folder ({error.strerror})") from error
@@ -67,6 +70,14 @@ def train(
             console.print(f"reward of the trained policy, sampled in bf16: {result.reward_eval_bf16:.3f}")
         if result.reward_eval_sampler != result.reward_eval_bf16:
             console.print(f"... sampled as in the run, in {result.sampler_format}: {result.reward_eval_sampler:.3f}")
+
+
+def _going_on(out: Path) -> str:
+    """What becomes of a run that did not get to its end."""
+    written = Checkpoints(out / CHECKPOINTS, keep=1).names()
+    if not written:
+        return f"there is no checkpoint in {out}, so the same command begins anew"
+    return f"the same command with --resume goes on from the checkpoint {written[-1]} in {out}"
 
 
 def _train(

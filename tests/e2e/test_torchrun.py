@@ -77,6 +77,21 @@ def test_a_killed_rank_ends_the_run_and_its_checkpoint_goes_on(tmp_path: Path) -
     assert json.loads(resumed.stdout)["steps"] == done + 1
 
 
+def test_ctrl_c_is_told_once_and_its_checkpoint_goes_on(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log:
+        running = subprocess.Popen(
+            command(tmp_path, 100_000), env=environment(tmp_path), stdout=log, stderr=log, start_new_session=True
+        )
+        checkpoints = Checkpoints(tmp_path / "out" / "checkpoints", 5)
+        while not checkpoints.names() and running.poll() is None:
+            time.sleep(0.05)
+        os.killpg(running.pid, signal.SIGINT)  # as a terminal does
+        assert running.wait() != 0
+    said = (tmp_path / "log").read_text()
+    assert said.count("stopped;") == 1
+    assert f"--resume goes on from the checkpoint {checkpoints.names()[-1]} in" in said
+
+
 def rank_1_of(launcher: int) -> int:
     children = (Path(f"/proc/{launcher}/task/{launcher}/children").read_text()).split()
     (found,) = (pid for pid in children if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes())

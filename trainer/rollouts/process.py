@@ -135,10 +135,7 @@ class SamplerProcess:
 
     def _died(self) -> SamplerError:
         self._process.join(CLOSE_SECONDS)
-        return SamplerError(
-            f"sampler: its process ended (exit code {self._process.exitcode}); what it said is above. Resume the run "
-            "with --resume"
-        )
+        return SamplerError(f"sampler: its process ended (exit code {self._process.exitcode}); what it said is above")
 
 
 def _serve(pipe: Connection, factory: Factory) -> None:
