@@ -24,6 +24,7 @@ from trimtab.trainer.quant import (
     set_execution,
     set_format,
 )
+from trimtab.trainer.quant.anatomy import decoder_layers
 from trimtab.trainer.sampler_sections import TorchSamplerConfig
 from trimtab.trainer.tasks.task import Task
 
@@ -32,8 +33,11 @@ _KEEPING = ("keep_head", "keep_attention", "keep_shared_experts", "keep_last", "
 """What a recipe keeps, and a run's model section may say otherwise."""
 
 
-def check_fits(config: RunConfig, model: nn.Module) -> None:
+def check_fits(config: RunConfig, model: nn.Module) -> nn.Module:
     """Refuse, before step 0, what this model cannot do: as the run starts, and as its schedule changes it.
+
+    Returns:
+        The copy that was checked, which computes in `TWIN_FORMAT`: large models are not copied for a check alone.
 
     Raises:
         ConfigError: a format that is unknown or does not divide into the model's layers, a layer name that matches
@@ -70,6 +74,8 @@ def check_fits(config: RunConfig, model: nn.Module) -> None:
         conflict = controls.conflict()
         if conflict is not None:
             raise ConfigError(f"controls.{conflict[1]} (at step {step})")
+    set_format(engine, TWIN_FORMAT)
+    return engine
 
 
 def check_task(config: RunConfig, task: Task) -> None:
@@ -122,12 +128,16 @@ def contract_of(trainer: nn.Module, theirs: Mapping[str, TensorContract]) -> dic
 
 def _capabilities(config: RunConfig, engine: nn.Module) -> Capabilities:
     liveness = dict.fromkeys(CONTROL_NAMES, Liveness.LIVE)
-    for name in ("sampler_format", "kv_format", "dynamic_sampling"):
+    for name in ("sampler_format", "kv_format", "dynamic_sampling", "max_staleness"):
         liveness[name] = Liveness.NEXT_ROLLOUT
     if not isinstance(config.sampler, TorchSamplerConfig):
         liveness["kv_format"] = Liveness.RESTART  # a serving engine lays its cache out when it starts
     if not config.rollout.head:
         liveness["centering"] = Liveness.ABSENT
+    if not config.checkpoint.every:
+        liveness["pin"] = Liveness.ABSENT
+    if not decoder_layers(engine):
+        liveness["bf16_last"] = Liveness.ABSENT
     formats = fitting_formats(engine)
     return Capabilities(
         controls=liveness,

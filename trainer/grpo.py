@@ -20,7 +20,7 @@ from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.hooks.emitter import Emitter
 from trimtab.trainer.batch import Batch
 from trimtab.trainer.config import RunConfig
-from trimtab.trainer.engines import TWIN_FORMAT, check_fits, check_task, converted
+from trimtab.trainer.engines import check_fits, check_task
 from trimtab.trainer.experience import Experience
 from trimtab.trainer.learner import Learner
 from trimtab.trainer.rollouts.build import published_of, sampler_of, supply_of
@@ -51,7 +51,7 @@ class GRPOTrainer:
     def __init__(
         self, config: RunConfig, emitter: Emitter, model: nn.Module, task: Task, world: World | None = None
     ) -> None:
-        check_fits(config, model)
+        twin = check_fits(config, model)
         check_task(config, task)
         self.world = world = world or World()
         check_world(config, world)
@@ -59,7 +59,7 @@ class GRPOTrainer:
         self.emitter = emitter
         self.task = task
         scorer = Scorer(task.response_length, config.rollout.temperature)
-        self.twin = Twin(converted(model, config, TWIN_FORMAT), scorer, config.shadow.every, world)
+        self.twin = Twin(twin, scorer, config.shadow.every, world)
         self.learner = Learner(config, model, scorer, self.twin, emitter, world)
         self.reference = {name: value.detach().clone() for name, value in model.state_dict().items()}
         """Weights that the KL penalty holds the policy to."""
@@ -120,7 +120,7 @@ class GRPOTrainer:
 
     def _rollout(self, controls: Controls) -> Experience:
         """Publish the weights where that is due, and take the step's experience to where the learner computes."""
-        if self.published.due(self.step_index):
+        if self.published.due(self.step_index, controls.max_staleness):
             self.published.add(self.step_index, self.learner.copy())
         return self.supply.next(self.step_index, self.published, controls).to(self.learner.device)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import trimtab
-from trimtab.hooks.controls import Liveness
+from trimtab.hooks.controls import Capabilities, Liveness
 from trimtab.hooks.emitter import Emitter
 from trimtab.hooks.records import Command, StepSummary
 from trimtab.hooks.transport.memory import MemoryTransport
@@ -149,6 +149,26 @@ def test_calibrated_bounds_widen_only_when_asked_for(tiny: RunConfig) -> None:
     assert all((record.clip_low, record.clip_high) == pytest.approx((0.8, 1.2)) for record in nominal)
     assert calibrated.clip_low < 0.8 or calibrated.clip_high > 1.2
     assert calibrated.clip_low >= 0.8 / math.e - 1e-6
+
+
+class Copies:
+    """Part of a model, which counts the copies that are made of it."""
+
+    made = 0
+
+    def __deepcopy__(self, _: object) -> Copies:
+        self.made += 1
+        return self
+
+
+def test_a_model_is_copied_for_trainer_twin_and_sampler_and_for_no_check(tiny: RunConfig) -> None:
+    (model, task), copies = build(tiny), Copies()
+    object.__setattr__(model, "copies", copies)
+    emitter = Emitter(
+        MemoryTransport(), job="t", attempt=0, controls=tiny.controls, capabilities=Capabilities(controls={})
+    )
+    with closing(GRPOTrainer(tiny, emitter, model, task)):
+        assert copies.made == 3
 
 
 def test_capabilities_say_what_the_configuration_allows(tiny: RunConfig) -> None:
