@@ -30,6 +30,10 @@ from trimtab.trainer.step_record import StepRecord
         ({"rollout": {"head": 0}, "controls": {"centering": True}}, r"controls\.centering: .*no sampler head"),
         ({"task": {"dataset": "countdwon"}}, r"task\.dataset: 'countdwon' .*did you mean countdown"),
         ({"task": {"settings": {"min_word_len": 99}}}, r"task\.settings: spell_backward refuses"),
+        (
+            {"sampler": {"kind": "server", "urls": ["http://127.0.0.1:9"], "retries": 0}},
+            r"^sampler\.urls: http://127\.0\.0\.1:9/health failed .*ConnectError.* Start it with python -m trimtab\.",
+        ),
         ({"task": {"kind": "questions", "path": "/nowhere.jsonl"}}, r"task\.path: .*/nowhere\.jsonl"),
     ],
 )
