@@ -83,7 +83,7 @@ def resume(back: int, transient: float) -> Fault:
         return replace(
             at,
             attempt=at.attempt + 1,
-            step=at.step - back,
+            step=max(at.step - back, age),
             scale=at.scale * (1 + excess),
             gradient=at.gradient * (1 + 2 * excess),
         )
