@@ -19,7 +19,7 @@ from trimtab.trainer.config import RunConfig
 from trimtab.trainer.grpo import GRPOTrainer
 
 VERSION = 6
-FREE_TO_CHANGE = ("steps", "checkpoint", "evaluation")
+FREE_TO_CHANGE = ("steps", "checkpoint", "evaluation", "pause")
 """Fields of the configuration that no step depends on."""
 _FILE = re.compile(r"(\d+)-(\d+)\.pt")
 
@@ -33,7 +33,7 @@ class Checkpoints:
 
     Args:
         folder: made when the first checkpoint is saved.
-        keep: how many stay; older ones are removed.
+        keep: how many stay; older ones are removed, but for the one that the control `pin` names.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
@@ -67,7 +67,8 @@ class Checkpoints:
         torch.save(state, partial)
         partial.replace(path)
         for name in self.names()[: -self.keep]:
-            self.path(name).unlink()
+            if name != trainer.emitter.controls.pin:
+                self.path(name).unlink()
         self._sweep()
 
     def read(self, name: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from trimtab.trainer.sections import (
     EvalConfig,
     ModelConfig,
     OutlierConfig,
+    PauseConfig,
     RolloutConfig,
     RunningSumConfig,
     ScheduledChange,
@@ -66,6 +67,7 @@ class RunConfig(Section):
     shadow: ShadowConfig = ShadowConfig()
     evaluation: EvalConfig = EvalConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    pause: PauseConfig = PauseConfig()
     controls: Controls = Controls(ratio_reference="sampler")
     schedule: tuple[ScheduledChange, ...] = ()
 
@@ -103,6 +105,8 @@ class RunConfig(Section):
                 controls = controls.overlaid(change.controls)
             except ControlError as error:
                 raise ValueError(f"schedule: at step {change.step}, {error}") from error
+        if self.controls.paused or controls.paused:
+            raise ValueError("controls.paused: a run does not pause itself; its agent or a person does, by an override")
         if self.update.minibatches > self.rollout.prompts:
             raise ValueError(
                 f"update.minibatches: {self.update.minibatches} is more than rollout.prompts = {self.rollout.prompts}"

@@ -48,6 +48,7 @@ class Learner:
         self._twin = twin
         self._emitter = emitter
         self._world = world
+        self.configure(config.controls_at(0))
 
     @property
     def device(self) -> torch.device:
@@ -63,7 +64,7 @@ class Learner:
         """Compute as the controls say from now on."""
         for group in self.optimizer.param_groups:
             group["lr"] = self._settings.lr * controls.lr_scale
-        set_format(self.model, controls.train_format)
+        set_format(self.model, controls.train_format, bf16_last=controls.bf16_last)
         set_backward(self.model, controls.backward)
 
     def weights(self) -> Weights:

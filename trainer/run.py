@@ -20,6 +20,7 @@ import torch
 import trimtab
 from trimtab.hooks.collective_torch import TorchCollective
 from trimtab.hooks.emitter import Emitter
+from trimtab.hooks.pause import Patience
 from trimtab.hooks.wire import encode
 from trimtab.trainer.build import build
 from trimtab.trainer.calibrate import clip_calibration
@@ -102,6 +103,7 @@ def execute(
             attempt=attempt,
             controls=config.controls_at(0),
             capabilities=replace(capabilities(config, model), checkpoints=() if state is None else checkpoints.names()),
+            patience=Patience(seconds=config.pause.seconds, tries=config.pause.tries),
             collective=TorchCollective() if world.size > 1 else None,
         ) as emitter,
         closing(GRPOTrainer(config, emitter, model, task, world)) as trainer,
@@ -163,6 +165,11 @@ def _train(
         if on_step is not None:
             on_step(record)
         steps_unsaved = bool(every) and trainer.step_index % every != 0
+        if trainer.emitter.controls.paused:
+            if steps_unsaved:
+                checkpoints.save(trainer)  # who pauses a run may want to end it
+            trainer.emitter.wait_while_paused()
+            _go_back(trainer, checkpoints)
     if steps_unsaved:
         checkpoints.save(trainer)
 

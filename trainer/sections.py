@@ -255,6 +255,15 @@ class CheckpointConfig(Section):
     """Newest checkpoints that stay on disk."""
 
 
+class PauseConfig(Section):
+    """For how long the control `paused` may hold a run up."""
+
+    seconds: float = Field(default=3600.0, gt=0, allow_inf_nan=False)
+    """Longest pause."""
+    tries: int = Field(default=60, ge=1)
+    """Questions in a row, one a second, that an agent may leave unanswered before the run goes on without it."""
+
+
 class ScheduledChange(Section):
     """A change that the run itself makes to its controls at the start of a step."""
 

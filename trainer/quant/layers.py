@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from torch import nn
 
 from trimtab.hooks.controls import Backward
 from trimtab.trainer.quant import native
+from trimtab.trainer.quant.anatomy import decoder_layers
 from trimtab.trainer.quant.formats import FORMATS, format_named
 from trimtab.trainer.quant.linear import QuantLayer
 from trimtab.trainer.quant.native import Execution
+
+ROUNDING = 1e-9
+"""What a share of the layers may be above a whole number by the rounding of its digits."""
 
 
 def quant_layers(model: nn.Module) -> Iterator[tuple[str, QuantLayer]]:
@@ -28,8 +33,9 @@ def required_layers(model: nn.Module) -> dict[str, QuantLayer]:
     return layers
 
 
-def set_format(model: nn.Module, format_name: str) -> None:
-    """Change the format of every converted layer that was not kept, from the next forward pass on.
+def set_format(model: nn.Module, format_name: str, *, bf16_last: float = 0.0) -> None:
+    """Change the format of every converted layer that was not kept, from the next forward pass on; those in the last
+    `bf16_last` of the decoder layers, rounded up, compute in BF16.
 
     Raises:
         ValueError: an unknown format, a model without converted layers, or a layer that does not divide into the
@@ -40,8 +46,10 @@ def set_format(model: nn.Module, format_name: str) -> None:
     for name, layer in layers.items():
         for parameter, shape in layer.matrices().items():
             fmt.check_shape(f"{name}.{parameter}", shape)
-    for layer in layers.values():
-        layer.format = fmt
+    blocks = decoder_layers(model) if bf16_last else []
+    exact = tuple(f"{block}." for block in blocks[len(blocks) - math.ceil(bf16_last * len(blocks) - ROUNDING) :])
+    for name, layer in layers.items():
+        layer.format = FORMATS["bf16"] if name.startswith(exact) else fmt
 
 
 def set_backward(model: nn.Module, backward: Backward) -> None:

@@ -1,8 +1,9 @@
 """Asynchronous rollouts: the sampler runs ahead of the trainer, by a bounded number of versions.
 
 A thread samples batch after batch into a queue, one batch for each step to come, and starts the batch of step s only
-once it has weights of version s - max_staleness or newer. So a token's staleness is at most `max_staleness` when its
-step trains on it, whatever the speeds of the two, and the trainer waits only where the sampler is slower.
+once it has weights of version s - max_staleness or newer; the bound is the configured one, or the control of that name
+where it is less. So a token's staleness is at most that when its step trains on it, whatever the speeds of the two, and
+the trainer waits only where the sampler is slower.
 """
 
 from __future__ import annotations
@@ -69,7 +70,10 @@ class Ahead:
         self._thread: threading.Thread | None = None
 
     def next(self, step: int, published: Published, controls: Controls) -> Experience:
-        """Take the batch of `step`, waiting for it if need be; the first call starts the thread."""
+        """Take the batch of `step`, waiting for it if need be; the first call starts the thread, and so does one under
+        a tighter `Controls.max_staleness`, since what was sampled until then may be too old."""
+        if self._offer is not None and controls.max_staleness < self._offer.controls.max_staleness:
+            self.stop()
         with self._changed:
             self._offer = _Offer(update_for(published.newest, published, controls), controls)
             self._changed.notify_all()
@@ -132,7 +136,10 @@ class Ahead:
             return None if self._stopping else self._offer
 
     def _fresh_enough(self, step: int) -> bool:
-        return self._offer is not None and self._offer.update.version >= step - self._max_staleness
+        offer = self._offer
+        if offer is None:
+            return False
+        return step - offer.update.version <= min(self._max_staleness, offer.controls.max_staleness)
 
     def _sample(self, offer: _Offer, held: Update) -> Update:
         """Sample a batch and put it in the queue; the update that the sampler holds afterwards."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from trimtab.trainer.rollouts.sampler import Weights
 
 
@@ -34,9 +36,10 @@ class Published:
         """The newest version."""
         return self.versions[-1]
 
-    def due(self, step: int) -> bool:
-        """Whether weights are published before `step`."""
-        return step % self.every == 0 or not self._weights
+    def due(self, step: int, most: float = math.inf) -> bool:
+        """Whether weights are published before `step`, which may sample with none that are more than `most` versions
+        older."""
+        return step % self.every == 0 or not self._weights or step - self.newest > most
 
     def add(self, version: int, weights: Weights) -> None:
         """Publish `weights`, and let go of what is too old to be sampled with from now on."""
@@ -47,6 +50,14 @@ class Published:
     def before(self, step: int) -> int:
         """The newest version of `step` or earlier; the oldest that there is, where all are later."""
         return max((version for version in self._weights if version <= step), default=self.versions[0])
+
+    def aged(self, step: int, lag: int, most: float) -> int:
+        """The newest version that is at least `lag` older than `step`; where that is more than `most` older, the
+        oldest that is not, or the newest that there is."""
+        version = self.before(step - lag)
+        if step - version <= most:
+            return version
+        return min((version for version in self._weights if step - version <= most), default=self.newest)
 
     def __getitem__(self, version: int) -> Weights:
         return self._weights[version]

@@ -73,7 +73,8 @@ class Synchronous:
     Args:
         collector: draws prompts and grades responses.
         sampler: the collector's.
-        lag: age of the weights, steps; while the run is younger, its first weights.
+        lag: age of the weights, steps, where `Controls.max_staleness` allows it; while the run is younger, its first
+            weights.
         seed: of the randomness.
     """
 
@@ -85,7 +86,7 @@ class Synchronous:
 
     def next(self, step: int, published: Published, controls: Controls) -> Experience:
         """Sample now."""
-        version = published.before(step - self._lag)
+        version = published.aged(step, self._lag, controls.max_staleness)
         self._sampler.sync(update_for(version, published, controls))
         return self._collector.collect(controls, self._draws.prompts, self._draws.tokens)
 

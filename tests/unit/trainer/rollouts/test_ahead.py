@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -214,3 +215,36 @@ def test_a_format_changes_between_batches_even_where_weights_change_within(tiny:
     assert all(formats[version] in (["bf16"], ["fp8-row"], ["bf16", "fp8-row"]) for version in formats)
     assert engines == sorted(engines)
     assert engines[-1] == "fp8-emulated"
+
+
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_a_tighter_bound_holds_from_the_step_that_it_is_set_for(tiny: RunConfig, in_flight: bool) -> None:
+    """What was sampled ahead under the old one is thrown away."""
+    supply = ahead_of(tiny, PacedSampler(tiny), 3, in_flight=in_flight)
+    published, weights, ages = Published(every=1, age=3), warm_weights(tiny), []
+    for step in range(STEPS):
+        published.add(step, weights)
+        if step == 4:
+            time.sleep(0.1)  # batches are there, of weights of long ago
+        most = 1 if 4 <= step < 7 else 0 if step == 7 else math.inf
+        experience = supply.next(step, published, Controls(sampler_format="bf16", max_staleness=most))
+        ages.append(step - int(experience.rollout.versions.min()))
+    supply.stop()
+    assert max(ages) <= 3
+    assert max(ages[4:7]) <= 1
+    assert ages[7] == 0
+
+
+def test_a_tighter_bound_samples_the_same_prompts_again(tiny: RunConfig) -> None:
+    def prompts(bounds: list[float]) -> list[Tensor]:
+        supply = ahead_of(tiny, PacedSampler(tiny), 2)
+        published, weights, taken = Published(every=1, age=2), warm_weights(tiny), []
+        for step, most in enumerate(bounds):
+            published.add(step, weights)
+            experience = supply.next(step, published, Controls(sampler_format="bf16", max_staleness=most))
+            taken.append(experience.rollout.prompts.tokens)
+        supply.stop()
+        return taken
+
+    tightened, alike = prompts([math.inf, math.inf, 0, 0, 0]), prompts([0] * 5)
+    assert all(one.equal(other) for one, other in zip(tightened, alike, strict=True))

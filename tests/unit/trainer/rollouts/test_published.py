@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from trimtab.trainer.rollouts.published import Published
@@ -37,3 +39,28 @@ def test_state_goes_back_to_what_it_was() -> None:
     published.add(2, {})
     published.restore(state)
     assert published.versions == (0, 1)
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+@pytest.mark.parametrize("lag", [0, 1, 4])
+@pytest.mark.parametrize("most", [0, 1, 2.5, 6])
+def test_no_version_is_older_than_allowed_and_the_lag_is_kept_where_it_may_be(
+    every: int, lag: int, most: float
+) -> None:
+    bound, free = Published(every=every, age=lag), Published(every=every, age=lag)
+    for step in range(20):
+        for published, allowed in ((bound, most), (free, math.inf)):
+            if published.due(step, allowed):
+                published.add(step, {})
+        version, unbound = bound.aged(step, lag, most), free.aged(step, lag, math.inf)
+        assert step - version <= most
+        assert unbound == free.before(step - lag)
+        if every == 1:
+            assert version == max(unbound, step - int(min(most, lag)))
+
+
+def test_where_all_are_too_old_it_is_the_newest() -> None:
+    published = Published(every=9, age=9)
+    published.add(0, {})
+    published.add(1, {})
+    assert published.aged(5, 5, 2) == 1
