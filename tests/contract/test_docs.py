@@ -14,7 +14,10 @@ from urllib.parse import urlsplit
 import pytest
 import typer
 
+from trimtab.agent.config import AgentConfig, with_settings
 from trimtab.api.app import create_app
+from trimtab.api.backtest.labels import FILE as LABELS
+from trimtab.api.backtest.labels import labelled
 from trimtab.api.cli import app
 from trimtab.api.demo.outcome import RunOutcome
 from trimtab.api.lab.cells import load_lab
@@ -79,6 +82,13 @@ def test_configurations_are_valid(page: str, tmp_path: Path) -> None:
             path = tmp_path / "lab.toml"
             path.write_text(code)
             assert load_lab(path).cells
+        elif isinstance(data.get("run"), list):  # labels of recorded runs
+            for run in data["run"]:
+                (tmp_path / run["file"]).touch()
+            (tmp_path / LABELS).write_text(code)
+            assert labelled(tmp_path)
+        elif set(data) <= {field.name for field in fields(AgentConfig)}:
+            with_settings(AgentConfig(), data)
         else:
             validated(data)
 
