@@ -95,6 +95,8 @@ def _is_foreign(state: RunState, reported: Reported) -> bool:
 def _taken_over(state: RunState, reported: Reported) -> tuple[RunState, tuple[Event, ...]]:
     """Keep what the trainer has, and state what is wanted above its generation where that is something else."""
     unknown = {name: value for name, value in reported.overrides.items() if name not in state.overrides}
+    if state.killed:  # nothing is overridden any more, whoever asked for it
+        unknown = {}
     state, withdrawn = outdated(state)
     state = replace(
         state,

@@ -24,10 +24,11 @@ from trimtab.agent.policy import decided
 from trimtab.agent.reading import Reading
 from trimtab.agent.reference import reference_for
 from trimtab.agent.regime import conditioned, is_over, mean_entropy, restarted
-from trimtab.agent.run_state import RunState
+from trimtab.agent.run_state import Reported, RunState
 from trimtab.agent.signals import read_all
 from trimtab.agent.state import Event, EventKind, OperatorAction, Verdict
 from trimtab.agent.tracks import Track
+from trimtab.hooks.controls import CHECKPOINTS
 from trimtab.hooks.records import Command, StepSummary
 
 JUDGED = frozenset(signal for detector in DETECTORS.values() for signal in detector.SIGNALS)
@@ -72,13 +73,22 @@ def advance(config: AgentConfig, state: RunState, record: StepSummary | Operator
     state, started = _located(state, record)
     state, reports = acknowledged(state, record)
     state, overdue = awaited(state, config.policy.verify)
-    state, reading = _read(config, state, record, acted=known is not None and known.generation != record.generation)
+    state, reading = _read(config, state, record, acted=known is not None and _acted(known, record))
     state, verdicts = _judged(config, state, reading)
     state, policy = decided(config, state, reading)
     command = _command(state)
     if command is not None:
         state = replace(state, commanded=command.generation)
     return Outcome(state=state, events=(*started, *reports, *overdue, *verdicts, *policy), command=command)
+
+
+def _acted(known: Reported, summary: StepSummary) -> bool:
+    """Other overrides took effect; what is only kept, such as a checkpoint, changes nothing that is measured."""
+    before, after = (
+        {name: value for name, value in overrides.items() if name not in CHECKPOINTS}
+        for overrides in (known.overrides, summary.overrides)
+    )
+    return known.generation != summary.generation and before != after
 
 
 def _outlived(state: RunState, summary: StepSummary) -> Outcome:
@@ -110,7 +120,7 @@ def _located(state: RunState, summary: StepSummary) -> tuple[RunState, tuple[Eve
     )
     if not begins:
         return state, ()
-    state = replace(state, tracks={}, detectors=Detectors(), verdicts={}, regime_entropy=None)
+    state = replace(state, tracks={}, detectors=Detectors(), verdicts={}, regime_entropy=None, canary=None, history={})
     return state, (event(state, EventKind.ATTEMPT_STARTED, f"attempt {summary.attempt} from step {summary.step}"),)
 
 
@@ -162,7 +172,8 @@ def _judged(config: AgentConfig, state: RunState, reading: Reading) -> tuple[Run
         for name in JUDGED
         if name in state.tracks and name not in frozen
     }
-    state = replace(state, tracks={**state.tracks, **learnt}, detectors=Detectors(**memory), verdicts=verdicts, incidents=incidents)
+    tracks = {**state.tracks, **learnt}
+    state = replace(state, tracks=tracks, detectors=Detectors(**memory), verdicts=verdicts, incidents=incidents)
     return state, (*events, *more)
 
 

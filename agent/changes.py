@@ -5,12 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from trimtab.agent.run_state import Ladder, Rung, RunState
+from trimtab.agent.canary import Canary, Undo
+from trimtab.agent.detector import Role
+from trimtab.agent.incidents import firing
+from trimtab.agent.run_state import Ladder, RunState
+from trimtab.agent.rung import Rung
 from trimtab.agent.state import Direction, Event, EventKind, Proposal
 
 AGENT = "agent"
 BUDGET_STEPS = 1000
 """Span over which actions are counted."""
+
+Decision = tuple[RunState, tuple[Event, ...]]
 
 
 def event(state: RunState, kind: EventKind, message: str, **detail: Any) -> Event:
@@ -18,13 +24,16 @@ def event(state: RunState, kind: EventKind, message: str, **detail: Any) -> Even
     return Event(kind=kind, attempt=state.attempt, step=max(state.last_step, 0), detail=detail, message=message)
 
 
-def changed(
-    before: RunState, after: RunState, *, issuer: str, reason: str, **detail: Any
-) -> tuple[RunState, tuple[Event, ...]]:
-    """`after`, which wants other overrides than `before`, one generation on. Standing proposals, made against the
-    generation before, are withdrawn."""
+def stated(before: RunState, after: RunState, *, issuer: str, reason: str) -> RunState:
+    """`after`, one generation on from `before`."""
+    return replace(after, generation=before.generation + 1, unheeded=0, issuer=issuer, reason=reason)
+
+
+def changed(before: RunState, after: RunState, *, issuer: str, reason: str, **detail: Any) -> Decision:
+    """`after`, which wants other overrides than `before`. Standing proposals, made against the generation before, are
+    withdrawn, and a change that was being watched is watched no more."""
     after, withdrawn = outdated(after)
-    after = replace(after, generation=before.generation + 1, unheeded=0, issuer=issuer, reason=reason)
+    after = stated(before, replace(after, canary=None), issuer=issuer, reason=reason)
     row = event(
         after,
         EventKind.CONTROLS_CHANGED,
@@ -38,28 +47,46 @@ def changed(
     return after, (*withdrawn, row)
 
 
-def outdated(state: RunState) -> tuple[RunState, tuple[Event, ...]]:
+def watched_change(
+    before: RunState,
+    after: RunState,
+    *,
+    issuer: str,
+    reason: str,
+    remedy: str = "",
+    since_step: int | None = None,
+    **detail: Any,
+) -> Decision:
+    """As `changed`, and the change is watched for harm once it is in effect, against the steps from `since_step` on."""
+    named = {"remedy": remedy} if remedy else {}
+    after, events = changed(before, after, issuer=issuer, reason=reason, **named, **detail)
+    steps = 0 if since_step is None else max(before.last_step - since_step + 1, 1)  # 0 takes all there are
+    canary = Canary(
+        generation=after.generation,
+        issuer=issuer,
+        remedy=remedy,
+        undo=Undo(rungs=before.ladder.rungs, adopted=before.adopted, person=before.person_overrides),
+        before={name: values[-steps:] for name, values in before.history.items()},
+        harmed_before=any(
+            incident.alarms for role in (Role.HARM, Role.INPUT) for incident in firing(before.incidents, role)
+        ),
+    )
+    return replace(after, canary=canary), events
+
+
+def outdated(state: RunState) -> Decision:
     """The state without its proposals, which were made against another generation."""
     rows = tuple(_withdrawal(state, proposal, "the controls changed") for proposal in state.proposals)
     return replace(state, proposals=()), rows
 
 
-def climbed(ladder: Ladder, tick: int, rung: Rung) -> Ladder:
-    """The ladder one remedy higher."""
-    return _acted(ladder, tick, (*ladder.rungs, rung))
-
-
-def descended(ladder: Ladder, tick: int) -> Ladder:
-    """The ladder without its newest remedy."""
-    return _acted(ladder, tick, ladder.rungs[:-1])
-
-
-def _acted(ladder: Ladder, tick: int, rungs: tuple[Rung, ...]) -> Ladder:
+def acted(ladder: Ladder, tick: int) -> Ladder:
+    """The ladder with one more action on its account, and a new count of harm."""
     recent = tuple(past for past in ladder.actions if past > tick - BUDGET_STEPS)
-    return Ladder(rungs=rungs, refused=ladder.refused, actions=(*recent, tick))
+    return replace(ladder, actions=(*recent, tick), blocked=None, calm=0, harmed=0, trough=None)
 
 
-def without(state: RunState, proposal: Proposal, why: str) -> tuple[RunState, tuple[Event, ...]]:
+def without(state: RunState, proposal: Proposal, why: str) -> Decision:
     """The state with a proposal withdrawn."""
     rest = tuple(other for other in state.proposals if other.id != proposal.id)
     return replace(state, proposals=rest), (_withdrawal(state, proposal, why),)
@@ -69,28 +96,31 @@ def _withdrawal(state: RunState, proposal: Proposal, why: str) -> Event:
     return event(state, EventKind.WITHDRAWN, why, proposal=proposal.id, remedy=proposal.remedy)
 
 
-def enacted(state: RunState, proposal: Proposal, *, issuer: str) -> tuple[RunState, tuple[Event, ...]]:
+def enacted(state: RunState, proposal: Proposal, *, issuer: str) -> Decision:
     """The state with a proposal carried out: a remedy added, or the newest taken back."""
+    ladder, since = acted(state.ladder, state.tick), None
     if proposal.direction is Direction.RELAX:
-        ladder = descended(state.ladder, state.tick)
+        ladder = replace(ladder, rungs=ladder.rungs[:-1])
     else:
-        before = state.overrides
-        added = {name: value for name, value in proposal.overrides.items() if before.get(name) != value}
+        before, since = state.overrides, state.incidents[proposal.incident].since_step
         rung = Rung(
             remedy=proposal.remedy,
-            overrides=added,
+            overrides={name: value for name, value in proposal.overrides.items() if before.get(name) != value},
             incident=proposal.incident,
             generation=state.generation + 1,
         )
-        ladder = climbed(state.ladder, state.tick, rung)
+        tried = ladder.tried | {rung.remedy: ladder.tried.get(rung.remedy, 0) + 1}
+        ladder = replace(ladder, rungs=(*ladder.rungs, rung), tried=tried)
     rest = tuple(other for other in state.proposals if other.id != proposal.id)
-    return changed(
+    after = replace(state, ladder=ladder, proposals=rest)
+    return watched_change(
         state,
-        replace(state, ladder=ladder, proposals=rest),
+        after,
         issuer=issuer,
         reason=proposal.reason,
-        direction=proposal.direction.value,
         remedy=proposal.remedy,
+        since_step=since,
+        direction=proposal.direction.value,
         rung=proposal.rung,
         incident=proposal.incident,
         proposal=proposal.id,

@@ -11,6 +11,7 @@ from trimtab.agent.baselines import BaselineSettings
 from trimtab.agent.checks import MOST, ConfigError, require
 from trimtab.agent.detectors import DetectorSettings
 from trimtab.agent.incidents import IncidentSettings
+from trimtab.agent.limits import Limits
 from trimtab.agent.reference import Reference
 from trimtab.agent.regime import RegimeSettings
 from trimtab.agent.remedies import REMEDIES
@@ -23,16 +24,20 @@ Node = TypeVar("Node")
 class PolicySettings:
     """When the agent may act, and on what. Steps are summaries that arrived."""
 
-    allow: tuple[str, ...] = tuple(REMEDIES)
+    allow: tuple[str, ...] = tuple(name for name in REMEDIES if name != "pause")
     """Remedies that may be used."""
+    limits: Limits = field(default_factory=Limits)
+    """How far each control may be moved."""
     settle: int = 5
     """Steps after the start of an attempt without any action."""
     cooldown: int = 10
-    """Steps between two actions."""
+    """Steps between two actions; twice as many for each time that the remedy was in force before."""
     verify: int = 20
     """Steps that a remedy in effect is given before the next one is tried."""
+    canary: int = 20
+    """Steps that a change in effect is watched for harm, with nothing else changed meanwhile."""
     budget: int = 10
-    """Most actions in any 1000 steps."""
+    """Most actions in any 1000 steps, rollbacks included; one is made only where there is room for its rollback."""
     relax_std: float = 0.1
     """Mean mismatch spread below which the cause counts as gone, nats; below the limit at which it alarms."""
     relax_after: int = 100
@@ -45,6 +50,7 @@ class PolicySettings:
         require(not unknown, "policy.allow", self.allow, f"among {', '.join(REMEDIES)}")
         for name in ("settle", "cooldown", "verify", "budget", "relax_after"):
             require(0 <= getattr(self, name) <= MOST, f"policy.{name}", getattr(self, name), f"0 to {MOST}")
+        require(10 <= self.canary <= 1000, "policy.canary", self.canary, "10 to 1000 steps")
         require(self.relax_std > 0, "policy.relax_std", self.relax_std, "above 0")
         require(0 <= self.ess_floor < 1, "policy.ess_floor", self.ess_floor, "in [0, 1)")
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trimtab.agent.changes import AGENT, changed, enacted, event, without
+from trimtab.agent.changes import AGENT, Decision, changed, enacted, event, outdated, watched_change, without
 from trimtab.agent.run_state import Ladder, RunState
 from trimtab.agent.state import Direction, Event, EventKind, Mode, OperatorAction, OperatorVerb, Proposal
 from trimtab.hooks.controls import CONTROL_NAMES, ControlError, ControlValue, check_value, no_such_control
 from trimtab.hooks.fence import Accepted, settled
-
-Decision = tuple[RunState, tuple[Event, ...]]
 
 
 class OperatorError(ValueError):
@@ -31,10 +29,13 @@ def obeyed(state: RunState, action: OperatorAction) -> Decision:
         OperatorVerb.SET_MODE: _switched,
         OperatorVerb.APPROVE: _approved,
         OperatorVerb.REJECT: _rejected,
+        OperatorVerb.KILL: _killed,
     }[action.verb](state, action)
 
 
 def _patched(state: RunState, action: OperatorAction) -> Decision:
+    if state.killed:
+        raise OperatorError("overrides: the kill switch is set; set the mode first")
     if not action.overrides:
         raise ControlError("overrides: empty; name at least one control, with null to lift its override")
     reasons = [_impossible(state, name, value) for name, value in action.overrides.items()]
@@ -50,12 +51,7 @@ def _patched(state: RunState, action: OperatorAction) -> Decision:
         ladder=_yielded(state.ladder, set(action.overrides), action.issuer),
         person_overrides={k: v for k, v in state.person_overrides.items() if k not in lifted} | wanted,
     )
-    return changed(
-        state,
-        after,
-        issuer=action.issuer,
-        reason=action.reason,
-    )
+    return watched_change(state, after, issuer=action.issuer, reason=action.reason)
 
 
 def _impossible(state: RunState, name: str, value: ControlValue | None) -> str | None:
@@ -117,7 +113,20 @@ def _switched(state: RunState, action: OperatorAction) -> Decision:
     for proposal in state.proposals:
         state, more = without(state, proposal, "the mode changed")
         events += more
-    return replace(state, mode=action.mode), events
+    ladder = replace(state.ladder, locked="", rollbacks=())
+    return replace(state, mode=action.mode, killed=False, ladder=ladder), events
+
+
+def _killed(state: RunState, action: OperatorAction) -> Decision:
+    """No override, whoever set it, and no agent: the run has its own controls again."""
+    ladder = replace(state.ladder, rungs=(), calm=0, harmed=0, trough=None)
+    after = replace(state, mode=Mode.OBSERVE, killed=True, adopted={}, person_overrides={}, pin="", ladder=ladder)
+    row = event(state, EventKind.KILLED, action.reason, issuer=action.issuer, before=state.overrides)
+    if not state.overrides:
+        after, withdrawn = outdated(after)
+        return replace(after, canary=None), (row, *withdrawn)
+    after, events = changed(state, after, issuer=action.issuer, reason=action.reason)
+    return after, (row, *events)
 
 
 def _standing(state: RunState, action: OperatorAction) -> Proposal:

@@ -1,38 +1,42 @@
 """From incidents to remedies: which, when, and when not.
 
-Low precision shows in the detectors of role SIGNATURE. Its ladder is tried from the bottom; each remedy is verified
-before the next, and taken back, newest first, only when the cause itself (the spread of the mismatch) has been gone
-for long: centering leaves the mismatch where it is, so an alarm that ended proves the remedy, not the absence of the
-cause.
+What is wrong is a signature of low precision (role SIGNATURE), harm to an off-policy run (role HARM, with a mismatch or
+stale rollouts that could be its cause), or gradients that spike by themselves. Each has a ladder
+(`trimtab.agent.ladders`) that is tried from its first remedy on. A remedy is verified before the next, and taken back,
+newest first, only when its cause has been gone for long: centering leaves the mismatch where it is, so an alarm that
+ended proves the remedy, not the absence of the cause.
 
 An action needs all of: a fault-free diagnosis (`trimtab.agent.diagnosis`), an incident that is firing and alarms now,
-the settle time after the start, the cool-down since the last action, room in the budget, and the newest remedy
-verified, which is `verify` steps after the trainer reported it in effect. Harm that goes on under a remedy for as
-long asks for the next one too (`trimtab.agent.verification`). A control that a person set is never touched.
-Everything proposed, refused or changed is an event; a refusal is recorded once, not every step.
+the settle time after the start, the cool-down since the last action, which doubles with every repeat of the remedy,
+room in the budget for it and for its rollback, no remedy that is still being watched (`trimtab.agent.rollback`), the
+newest remedy verified, which is `verify` steps after the trainer reported it in effect, and limits that let it through
+(`trimtab.agent.limits`). Harm that goes on under a remedy for as long asks for the next one too
+(`trimtab.agent.verification`). A control that a person set is never touched. Everything proposed, refused or changed is
+an event, with what was foreseen of it (`trimtab.agent.foresight`); a refusal is recorded once, not every step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from trimtab.agent.changes import AGENT, BUDGET_STEPS, changed, enacted, event, without
+from trimtab.agent.changes import AGENT, BUDGET_STEPS, Decision, changed, enacted, event, without
+from trimtab.agent.checkpoints import best, pinned, recorded
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.detector import Role
 from trimtab.agent.diagnosis import fault
-from trimtab.agent.incidents import fingerprint, firing, is_open, played_by
+from trimtab.agent.foresight import Foreseen, foreseen, too_much
+from trimtab.agent.incidents import firing, is_open
+from trimtab.agent.ladders import ladder_against
 from trimtab.agent.reading import Reading
 from trimtab.agent.remedies import REMEDIES
-from trimtab.agent.remedy import Refusal
+from trimtab.agent.remedy import Refusal, Situation
+from trimtab.agent.rollback import supervised
 from trimtab.agent.run_state import Reported, RunState
 from trimtab.agent.state import Direction, Event, EventKind, Incident, Mode, Proposal
-from trimtab.agent.verification import unhelped, verified, watched
+from trimtab.agent.verification import cause_lasts, collapsed, unhelped, verified, watched
+from trimtab.agent.wrong import Wrong, signed, what_is_wrong
 from trimtab.hooks.controls import ControlValue
-
-LADDER = ("score_centering", "recomputed_ratio", "calibrated_clipping")
-"""Remedies for it, first choice first; a remedy that is already in effect is passed over."""
-
-Decision = tuple[RunState, tuple[Event, ...]]
 
 
 def decided(config: AgentConfig, state: RunState, reading: Reading) -> Decision:
@@ -41,14 +45,21 @@ def decided(config: AgentConfig, state: RunState, reading: Reading) -> Decision:
     if reported is None:
         return state, ()
     state, events = _heeded(state, reported)
-    state = watched(config, state, reading)
+    state = recorded(watched(config, state, reading), reading)
+    state, judged = supervised(config, state, reading)
+    events += judged
     if state.mode is Mode.OBSERVE:
         return state, events
+    if state.mode is Mode.AUTO:
+        state, kept = pinned(state)
+        events += kept
     state, more = _revised(_calmed(config, state, reading))
-    incident = next((open_ for open_ in firing(state.incidents, Role.SIGNATURE) if open_.alarms), None)
-    incident = incident or unhelped(config, state)
-    if incident is not None:
-        state, last = _tightened(config, state, reading, reported, incident)
+    wrong = what_is_wrong(state, reading, patience=config.policy.verify)
+    harm = unhelped(config, state)
+    if wrong is None and harm is not None:
+        wrong = Wrong(incident=harm)
+    if wrong is not None:
+        state, last = _tightened(config, state, reading, reported, wrong, lost=harm is not None and collapsed(state))
     else:
         state, last = _relaxed(config, state)
     return state, (*events, *more, *last)
@@ -77,15 +88,9 @@ def _heeded(state: RunState, reported: Reported) -> Decision:
     return state, (refused, *events)
 
 
-def _signed(state: RunState) -> bool:
-    """An incident of the signature is open."""
-    return any(is_open(state.incidents.get(fingerprint(state.job, name))) for name in played_by(Role.SIGNATURE))
-
-
 def _calmed(config: AgentConfig, state: RunState, reading: Reading) -> RunState:
-    """Count the steps in a row without the cause; one step of it is enough to begin again."""
-    spread = reading.mean("mismatch_std")
-    quiet = spread is not None and spread < config.policy.relax_std and not _signed(state)
+    """Count the steps in a row without the cause of the newest remedy; one step of it is enough to begin again."""
+    quiet = not cause_lasts(config, state, reading) and not signed(state)
     return replace(state, ladder=replace(state.ladder, calm=state.ladder.calm + 1 if quiet else 0))
 
 
@@ -100,31 +105,37 @@ def _revised(state: RunState) -> Decision:
         if lost is not None:
             state, more = without(state, proposal, lost)
             events += more
-    if not _signed(state) and not state.ladder.harmed:
+    if not any(is_open(incident) for incident in state.incidents.values()) and not state.ladder.harmed:
         state = replace(state, ladder=replace(state.ladder, refused={}, blocked=None))
     return state, events
 
 
 def _tightened(
-    config: AgentConfig, state: RunState, reading: Reading, reported: Reported, incident: Incident
+    config: AgentConfig, state: RunState, reading: Reading, reported: Reported, wrong: Wrong, *, lost: bool
 ) -> Decision:
+    """The next remedy on the ladder; a restore first where the run is `lost` under one."""
+    incident = wrong.incident
     found = fault(config, state, reading)
     if found is not None:
         return _blocked(state, incident, found.kind, found.reason)
+    if state.ladder.locked:
+        return _blocked(state, incident, "locked", state.ladder.locked)
     if not _may_act(config, state) or not verified(config, state):
         return state, ()
     events: tuple[Event, ...] = ()
-    held = {rung.remedy for rung in state.ladder.rungs}
-    for name in LADDER:
+    ladder = ladder_against(reported.applied, gradients=wrong.gradients)
+    held = {rung.remedy for rung in state.ladder.rungs} - {"restore_checkpoint", "smaller_steps", "fresher_rollouts"}
+    for name in (*(("restore_checkpoint",) if lost else ()), *ladder):
         if name not in config.policy.allow or name in held or name in state.ladder.refused:
             continue
-        outcome = _offer(state, reported, name)
+        if not _cooled(config, state, name):
+            return state, events
+        outcome, expected = _offer(config, state, reading, reported, name)
         if isinstance(outcome, dict):
-            wanted, tighten = state.overrides | outcome, Direction.TIGHTEN
-            state, more = _by_mode(state, tighten, name, wanted, incident.fingerprint, incident.message)
+            proposal = _proposal(state, Direction.TIGHTEN, name, ladder, state.overrides | outcome, incident)
+            state, more = _by_mode(state, proposal, expected)
             return state, (*events, *more)
-        ladder = replace(state.ladder, refused=state.ladder.refused | {name: outcome.reason})
-        state = replace(state, ladder=ladder)
+        state = replace(state, ladder=replace(state.ladder, refused=state.ladder.refused | {name: outcome.reason}))
         refused = event(state, EventKind.REFUSED, outcome.reason, remedy=name, incident=incident.fingerprint)
         events += (refused,)
     state, more = _blocked(state, incident, "exhausted", "no remedy is left to try")
@@ -140,69 +151,101 @@ def _blocked(state: RunState, incident: Incident, kind: str, reason: str) -> Dec
 
 
 def _may_act(config: AgentConfig, state: RunState) -> bool:
-    """Settled, cooled down, and within the budget."""
-    policy, actions = config.policy, state.ladder.actions
-    settled = state.steps > policy.settle
-    cooled = not actions or state.tick - actions[-1] >= policy.cooldown
-    spent = sum(past > state.tick - BUDGET_STEPS for past in actions)
-    return settled and cooled and spent < policy.budget
+    """Settled, within the budget, rollback included, and no change being watched.
+
+    A person's change is watched no more where the signature of low precision calls for a remedy, which cannot wait.
+    """
+    spent = sum(past > state.tick - BUDGET_STEPS for past in state.ladder.actions)
+    canary = state.canary
+    free = canary is None or (not canary.remedy and any(firing(state.incidents, Role.SIGNATURE)))
+    return state.steps > config.policy.settle and free and spent + 2 <= config.policy.budget
 
 
-def _offer(state: RunState, reported: Reported, remedy: str) -> dict[str, ControlValue] | Refusal:
-    offer = REMEDIES[remedy](reported.applied, reported.capabilities)
+def _cooled(config: AgentConfig, state: RunState, remedy: str) -> bool:
+    """Long enough since the last action; a remedy that is used again waits twice as long each time."""
+    actions, repeats = state.ladder.actions, min(state.ladder.tried.get(remedy, 0), 10)
+    return not actions or state.tick - actions[-1] >= config.policy.cooldown * 2**repeats
+
+
+def _offer(
+    config: AgentConfig, state: RunState, reading: Reading, reported: Reported, remedy: str
+) -> tuple[dict[str, ControlValue] | Refusal, Foreseen]:
+    """The overrides that a remedy comes to for this job and on this step, or why it is out; and what is foreseen."""
+    situation = Situation(
+        applied=reported.applied,
+        capabilities=reported.capabilities,
+        staleness=reading.value("staleness"),
+        checkpoint=best(state),
+    )
+    offer = REMEDIES[remedy](situation)
     if isinstance(offer, dict):
-        if offer.items() <= state.overrides.items():
-            return Refusal(reason="already asked for")
-        for name, value in offer.items():
-            if state.person_overrides.get(name, value) != value:
-                return Refusal(reason=f"{name}: a person set it to {state.person_overrides[name]!r}")
-    return offer
+        offer = config.policy.limits.bounded(offer, reported.applied)
+    if isinstance(offer, Refusal):
+        return offer, {}
+    if offer.items() <= state.overrides.items():
+        return Refusal(reason="already asked for"), {}
+    for name, value in offer.items():
+        if state.person_overrides.get(name, value) != value:
+            return Refusal(reason=f"{name}: a person set it to {state.person_overrides[name]!r}"), {}
+    expected = foreseen(offer, reading.summary)
+    reason = too_much(expected)
+    return (offer if reason is None else Refusal(reason=reason)), expected
 
 
 def _relaxed(config: AgentConfig, state: RunState) -> Decision:
     """Take the newest remedy back once its cause has been gone for long."""
     ladder = state.ladder
-    if not ladder.rungs or not ladder.calm or ladder.calm < config.policy.relax_after or not _may_act(config, state):
+    if not ladder.rungs or not ladder.calm or ladder.calm < config.policy.relax_after or ladder.locked:
         return state, ()
     rung = ladder.rungs[-1]
+    if not _may_act(config, state) or not _cooled(config, state, rung.remedy):
+        return state, ()
     lower = replace(state, ladder=replace(ladder, rungs=ladder.rungs[:-1]))
-    reason = f"mismatch std below {config.policy.relax_std:g} for {ladder.calm} steps"
-    return _by_mode(state, Direction.RELAX, rung.remedy, lower.overrides, rung.incident, reason)
+    incident = state.incidents[rung.incident]
+    message = f"its cause has been gone for {ladder.calm} steps"
+    relaxation = replace(incident, message=message)
+    proposal = _proposal(state, Direction.RELAX, rung.remedy, (rung.remedy,), lower.overrides, relaxation)
+    return _by_mode(state, proposal, {})
 
 
-def _by_mode(
+def _proposal(
     state: RunState,
     direction: Direction,
     remedy: str,
+    ladder: Sequence[str],
     overrides: dict[str, ControlValue],
-    incident: str,
-    reason: str,
-) -> Decision:
-    """Propose a change, and in auto make it. A proposal that stands is not made again."""
-    if any((proposal.direction, proposal.remedy) == (direction, remedy) for proposal in state.proposals):
-        return state, ()
-    proposal = Proposal(
+    incident: Incident,
+) -> Proposal:
+    return Proposal(
         id=state.next_proposal,
         direction=direction,
         remedy=remedy,
-        rung=LADDER.index(remedy),
-        incident=incident,
+        rung=ladder.index(remedy),
+        incident=incident.fingerprint,
         step=state.last_step,
         overrides=overrides,
         base_generation=state.generation,
-        reason=f"{remedy}: {reason}",
+        reason=f"{remedy}: {incident.message}",
     )
+
+
+def _by_mode(state: RunState, proposal: Proposal, expected: Foreseen) -> Decision:
+    """Propose a change, and in auto make it. A proposal that stands is not made again."""
+    same = (proposal.direction, proposal.remedy)
+    if any((standing.direction, standing.remedy) == same for standing in state.proposals):
+        return state, ()
     state = replace(state, proposals=(*state.proposals, proposal), next_proposal=proposal.id + 1)
     proposed = event(
         state,
         EventKind.PROPOSED,
         proposal.reason,
         proposal=proposal.id,
-        direction=direction.value,
-        remedy=remedy,
+        direction=proposal.direction.value,
+        remedy=proposal.remedy,
         rung=proposal.rung,
-        incident=incident,
-        overrides=dict(overrides),
+        incident=proposal.incident,
+        overrides=dict(proposal.overrides),
+        foreseen=expected,
         mode=state.mode.value,
     )
     if state.mode is not Mode.AUTO:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trimtab.agent.canary import Canary, Values
 from trimtab.agent.detectors import Detectors
+from trimtab.agent.rung import Rung
 from trimtab.agent.state import Incident, Mode, Proposal, Verdict
 from trimtab.agent.tracks import Track
 from trimtab.hooks.controls import Capabilities, Controls, ControlValue
@@ -28,21 +30,6 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rung:
-    """One remedy that the agent has put in force, and since when."""
-
-    remedy: str
-    overrides: dict[str, ControlValue]
-    """What it added."""
-    incident: str
-    """Fingerprint of the incident that asked for it."""
-    generation: int
-    """Generation that brought it."""
-    applied_tick: int | None = None
-    """Summary in which the trainer first reported it in effect; verification counts from here."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
     """How far the agent has gone against a cause, and what it may not try."""
 
@@ -54,6 +41,12 @@ class Ladder:
     """Kind of the reason, already on record, for which nothing at all may be done."""
     actions: tuple[int, ...] = ()
     """Ticks of the agent's changes, the last 1000 steps."""
+    tried: dict[str, int] = field(default_factory=dict)
+    """How often each remedy was put in force."""
+    rollbacks: tuple[int, ...] = ()
+    """Ticks of changes taken back for their harm, the last 1000 steps."""
+    locked: str = ""
+    """Why the agent acts no more until a person sets its mode; empty where it may."""
     calm: int = 0
     """Steps in a row without the cause."""
     harmed: int = 0
@@ -107,6 +100,18 @@ class RunState:
     issuer: str = ""
     """Of the last change."""
     ladder: Ladder = field(default_factory=Ladder)
+    canary: Canary | None = None
+    """The change that is being watched for harm."""
+    history: dict[str, Values] = field(default_factory=dict)
+    """What harm is seen by, of the latest steps of this attempt, by metric."""
+    checkpoints: dict[str, float | None] = field(default_factory=dict)
+    """The trainer's checkpoints that were taken while the run was healthy, and the mean reward then, where known."""
+    judged_checkpoints: tuple[str, ...] = ()
+    """All of the trainer's checkpoints that were judged, so that none is twice."""
+    pin: str = ""
+    """The checkpoint that the trainer is asked to keep while something is wrong."""
+    killed: bool = False
+    """A person took the agent's hands off; nothing is overridden until one sets the mode."""
     proposals: tuple[Proposal, ...] = ()
     """Waiting for a person, or standing as advice."""
     next_proposal: int = 1
@@ -125,7 +130,7 @@ class RunState:
     def overrides(self) -> dict[str, ControlValue]:
         """What is wanted: what was found at the trainer, the agent's remedies over it, oldest first, and people's
         settings over both."""
-        wanted = dict(self.adopted)
+        wanted = dict(self.adopted) | ({"pin": self.pin} if self.pin else {})
         for rung in self.ladder.rungs:
             wanted |= rung.overrides
         return wanted | self.person_overrides

@@ -62,6 +62,19 @@ class EventKind(StrEnum):
     APPROVED = "approved"
     REJECTED = "rejected"
     REFUSED = "refused"
+    CHANGE_UNHARMFUL = "change_unharmful"
+    """A change was watched, and did no harm that could be seen."""
+    CHANGE_INCONCLUSIVE = "change_inconclusive"
+    """Too little was seen of a change to say; it is watched as long again, once."""
+    CHANGE_HARMFUL = "change_harmful"
+    """A change did harm, or nothing could be seen of it twice."""
+    ROLLED_BACK = "rolled_back"
+    LOCKED_OUT = "locked_out"
+    """Two changes were taken back: the agent acts no more until a person sets its mode."""
+    CHECKPOINT_PINNED = "checkpoint_pinned"
+    """The trainer is asked to keep a checkpoint, or no longer."""
+    KILLED = "killed"
+    """A person lifted every override and took the agent's hands off."""
     WITHDRAWN = "withdrawn"
     """A proposal lost its ground: its incident ended, or the controls changed under it."""
     CONTROLS_CHANGED = "controls_changed"
@@ -174,6 +187,8 @@ class OperatorVerb(StrEnum):
     SET_MODE = "set_mode"
     APPROVE = "approve"
     REJECT = "reject"
+    KILL = "kill"
+    """Lift every override, whoever set it, and observe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

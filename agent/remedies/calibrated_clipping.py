@@ -8,10 +8,10 @@ remedies that pull it down. Costs BF16 forward passes at two weight versions eve
 
 from __future__ import annotations
 
-from trimtab.agent.remedy import Refusal, offered
-from trimtab.hooks.controls import Capabilities, Controls, ControlValue
+from trimtab.agent.remedy import Refusal, Situation, offered
+from trimtab.hooks.controls import ControlValue
 
 
-def propose(applied: Controls, capabilities: Capabilities) -> dict[str, ControlValue] | Refusal:
+def propose(situation: Situation) -> dict[str, ControlValue] | Refusal:
     """Calibrated bounds, the nominal ones staying as set."""
-    return offered({"clip_mode": "calibrated"}, applied, capabilities)
+    return offered({"clip_mode": "calibrated"}, situation)

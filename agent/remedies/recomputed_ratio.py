@@ -7,10 +7,10 @@ trainers whose rollouts record no head, where centering cannot be had. Costs one
 
 from __future__ import annotations
 
-from trimtab.agent.remedy import Refusal, offered
-from trimtab.hooks.controls import Capabilities, Controls, ControlValue
+from trimtab.agent.remedy import Refusal, Situation, offered
+from trimtab.hooks.controls import ControlValue
 
 
-def propose(applied: Controls, capabilities: Capabilities) -> dict[str, ControlValue] | Refusal:
+def propose(situation: Situation) -> dict[str, ControlValue] | Refusal:
     """Recomputed ratios alone."""
-    return offered({"ratio_reference": "recomputed"}, applied, capabilities)
+    return offered({"ratio_reference": "recomputed"}, situation)

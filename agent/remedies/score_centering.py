@@ -12,10 +12,10 @@ Costs one forward pass a rollout, and the sampler must record a head of log-prob
 
 from __future__ import annotations
 
-from trimtab.agent.remedy import Refusal, offered
-from trimtab.hooks.controls import Capabilities, Controls, ControlValue
+from trimtab.agent.remedy import Refusal, Situation, offered
+from trimtab.hooks.controls import ControlValue
 
 
-def propose(applied: Controls, capabilities: Capabilities) -> dict[str, ControlValue] | Refusal:
+def propose(situation: Situation) -> dict[str, ControlValue] | Refusal:
     """Centering, with the ratio against recomputed log-probs."""
-    return offered({"ratio_reference": "recomputed", "centering": True}, applied, capabilities)
+    return offered({"ratio_reference": "recomputed", "centering": True}, situation)

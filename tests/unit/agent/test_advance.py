@@ -207,6 +207,7 @@ TIGHT = with_settings(
     AgentConfig(mode=Mode.AUTO),
     {
         "policy.settle": 2,
+        "policy.canary": 10,
         "policy.cooldown": 3,
         "policy.verify": 2,
         "policy.relax_after": 3,
@@ -239,7 +240,13 @@ def steps(draw: st.DrawFn) -> dict[str, Any]:
         "refuses": draw(st.integers(0, 9)) == 0,
         "attempt_up": draw(st.integers(0, 19)) == 0,
         "patch": draw(st.sampled_from([None] * 8 + [{"clip_high": 0.3}, {"clip_mode": "nominal"}])),
+        "verb": draw(st.sampled_from([None] * 16 + [OperatorVerb.KILL, OperatorVerb.SET_MODE])),
     }
+
+
+def person(verb: OperatorVerb, **fields: Any) -> OperatorAction:
+    mode = {"mode": Mode.AUTO} if verb is OperatorVerb.SET_MODE else {}
+    return OperatorAction(job="run", verb=verb, issuer="ada", reason="r", **mode, **fields)
 
 
 @settings(max_examples=60, deadline=None)
@@ -254,12 +261,17 @@ def test_actions_stay_within_their_bounds_for_any_input(series: list[dict[str, A
     for step, given_ in enumerate(series):
         fields = dict(given_)
         obedient, refuses = fields.pop("obedient"), fields.pop("refuses")
-        patch = fields.pop("patch")
+        patch, verb = fields.pop("patch"), fields.pop("verb")
         attempt += fields.pop("attempt_up")
-        if patch is not None:
+        before = state.generation
+        if verb is not None:
+            state = advance(TIGHT, state, person(verb)).state
+        if verb is OperatorVerb.KILL:
+            patched = {}
+        if patch is not None and not state.killed:
             patched |= patch
-            row = OperatorAction(job="run", verb=OperatorVerb.PATCH_CONTROLS, issuer="ada", reason="r", overrides=patch)
-            state = advance(TIGHT, state, row).state
+            state = advance(TIGHT, state, person(OperatorVerb.PATCH_CONTROLS, overrides=patch)).state
+        assert state.generation >= before
         refusals = ("centering: not now",) if refuses else ()
         if refuses:
             overrides.pop("centering", None)
@@ -282,6 +294,11 @@ def test_actions_stay_within_their_bounds_for_any_input(series: list[dict[str, A
         acted += [state.tick] * len(made)
         if made:
             assert state.steps > TIGHT.policy.settle
+        if any(e.kind is EventKind.ROLLED_BACK for e in outcome.events):
+            assert state.person_overrides.items() <= patched.items() or state.person_overrides.keys() <= patched.keys()
+            patched = dict(state.person_overrides)
+        if state.killed:
+            assert (state.overrides, state.mode, made) == ({}, Mode.OBSERVE, [])
         # What a person set is theirs, and is what is wanted.
         assert state.person_overrides == patched
         assert state.overrides.items() >= patched.items()
@@ -293,6 +310,5 @@ def test_actions_stay_within_their_bounds_for_any_input(series: list[dict[str, A
         if obedient and outcome.command is not None:
             generation, overrides = outcome.command.generation, dict(outcome.command.overrides)
         assert text(reloaded(state)) == text(state)
+        assert len(state.ladder.actions) <= TIGHT.policy.budget
     assert all(later - earlier >= TIGHT.policy.cooldown for earlier, later in pairwise(acted))
-    for tick in acted:
-        assert sum(tick - BUDGET_STEPS < other <= tick for other in acted) <= TIGHT.policy.budget

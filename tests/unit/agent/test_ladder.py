@@ -12,7 +12,8 @@ from trimtab.hooks.records import StepSummary
 
 
 def test_a_remedy_that_does_not_help_is_followed_by_the_next_after_verification() -> None:
-    session = Session(**{"policy.allow": ["calibrated_clipping", "recomputed_ratio"], "policy.verify": 12})
+    allow = ["calibrated_clipping", "recomputed_ratio"]
+    session = Session(**{"policy.allow": allow, "policy.verify": 12, "policy.canary": 12})
     # This trainer reports recomputed ratios and yet takes the sampler's: the remedy is in effect, and does nothing.
     session.plant.__class__ = StubbornPlant
     session.run(80)
@@ -107,7 +108,9 @@ class HarmedPlant(Plant):
 
 
 def test_a_remedy_that_silences_the_signature_and_not_the_harm_is_followed_by_the_next() -> None:
-    session = Session(HarmedPlant(seed=0, noisy_from=40))
+    session = Session(
+        HarmedPlant(seed=0, noisy_from=40), **{"policy.allow": ["score_centering", "calibrated_clipping"]}
+    )
     session.run(160)
     (first, centred), (second, both) = session.changes()
     assert (centred, both) == (CENTRED, CENTRED | {"clip_mode": "calibrated"})

@@ -119,6 +119,9 @@ def test_every_capability_refusal_is_recorded_once_and_named() -> None:
         ("score_centering", "ratio_reference: absent in this trainer"),
         ("recomputed_ratio", "ratio_reference: absent in this trainer"),
         ("calibrated_clipping", "clip_mode: absent in this trainer"),
+        ("truncated_importance", "ratio_reference: absent in this trainer"),
+        ("sampler_precision", "sampler_format: 'bf16' is the highest already"),
+        ("restore_checkpoint", "restore: no checkpoint was taken while the run was healthy"),
         (None, "no remedy is left to try"),
     ]
 
@@ -146,11 +149,19 @@ def test_a_persons_control_is_never_overwritten() -> None:
 
 
 def test_what_the_run_does_already_is_passed_over() -> None:
-    own = Controls(ratio_reference="recomputed", centering=True)
-    session = Session().run(20, deaf=True, applied=own)
-    refused = [(event.detail["remedy"], event.message) for event in session.of(EventKind.REFUSED)]
-    assert refused == [("score_centering", "already in effect"), ("recomputed_ratio", "already in effect")]
-    assert session.changes() == [(5, {"clip_mode": "calibrated"})]
+    own = Controls(ratio_reference="sampler", clip_mode="calibrated", sampler_format="bf16")
+    allow = ["calibrated_clipping", "sampler_precision", "recomputed_ratio"]
+    session = Session(**{"policy.allow": allow}).run(30, deaf=True, applied=replace(own, ratio_reference="recomputed"))
+    assert session.changes() == []
+    session = Session(**{"policy.allow": allow}).run(20, deaf=True, applied=own)
+    assert session.changes() == [(5, {"ratio_reference": "recomputed"})]
+    session = Session(**{"policy.allow": allow[:2]}).run(20, deaf=True, applied=own)
+    refused = [(event.detail.get("remedy"), event.message) for event in session.of(EventKind.REFUSED)]
+    assert refused == [
+        ("calibrated_clipping", "already in effect"),
+        ("sampler_precision", "sampler_format: 'bf16' is the highest already"),
+        (None, "no remedy is left to try"),
+    ]
 
 
 def test_the_budget_caps_actions() -> None:

@@ -1,0 +1,50 @@
+"""Which remedies answer which signature, first choice first.
+
+- PRECISION: the ratio that the loss clips is against the sampler's log-probs, so the clip bounds see the sampler's
+  noise. What takes it out of the ratio comes first, what weights it after.
+- DRIFT: nothing divides by the sampler (REINFORCE), or the ratio is recomputed, so the score of off-policy tokens is
+  uncorrected. Weighting it comes first; centering alone slows such a fall and does not stop it (.51 to .56 where
+  truncation gave .98 to .99), and with truncation it is the best that was measured under staleness (.957 +- .028).
+- BACKWARD: gradients spike while the ratios are fine: what the backward pass multiplies by, then the format.
+
+A remedy that is in effect already is passed over, and what one brings another may build on: after the first remedy of
+PRECISION the ratio is recomputed, and the next is one of DRIFT. Below the ladders stand the last resorts, for any
+signature: what takes the cause away, and a checkpoint from before the harm. A restore comes before the next remedy
+where the reward has collapsed and a remedy is in force that has not brought it back: what is left of the policy may be
+past saving (`trimtab.agent.remedies.restore_checkpoint`).
+"""
+
+from __future__ import annotations
+
+from trimtab.hooks.controls import Controls
+
+LAST_RESORTS = ("sampler_precision", "restore_checkpoint", "pause")
+
+PRECISION = ("score_centering", "recomputed_ratio", "calibrated_clipping", "truncated_importance", *LAST_RESORTS)
+DRIFT = (
+    "truncated_importance",
+    "score_centering",
+    "masked_importance",
+    "calibrated_clipping",
+    "fresher_rollouts",
+    "smaller_steps",
+    *LAST_RESORTS,
+)
+BACKWARD = (
+    "dequantised_backward",
+    "four_over_six",
+    "bf16_last_layers",
+    "smaller_steps",
+    "trainer_precision",
+    "restore_checkpoint",
+    "pause",
+)
+LADDERS: dict[str, tuple[str, ...]] = {"precision": PRECISION, "drift": DRIFT, "backward": BACKWARD}
+
+
+def ladder_against(applied: Controls, *, gradients: bool) -> tuple[str, ...]:
+    """The ladder for a run with these controls; `gradients` where it is only they that show anything."""
+    if gradients:
+        return BACKWARD
+    clips_noise = applied.objective != "reinforce" and applied.ratio_reference == "sampler"
+    return PRECISION if clips_noise else DRIFT

@@ -1,0 +1,94 @@
+"""A change that does harm is taken back: the agent's own, and in mode auto a person's too.
+
+Every change of the overrides is watched for `policy.canary` steps from when the trainer reports it in effect (see
+`trimtab.agent.canary` for what counts as harm). While a remedy is watched the agent makes no other change: two at once
+could not be told apart. What cannot be judged is watched as long again; what cannot be judged twice is taken back as if
+it did harm, since nobody could say what it does. After two rollbacks within 1000 steps the agent is locked out: it
+knows this run less well than it thinks, and a person sets its mode again.
+
+A rollback is an action and counts as one, so an action is made only where the budget has room for its rollback too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trimtab.agent.canary import Canary, Judgement, Outcome, judged, observed
+from trimtab.agent.changes import AGENT, BUDGET_STEPS, Decision, acted, changed, event
+from trimtab.agent.config import AgentConfig
+from trimtab.agent.reading import Reading
+from trimtab.agent.run_state import RunState
+from trimtab.agent.state import EventKind, Mode
+
+LOCK_AFTER = 2
+"""Rollbacks within the budget's span."""
+
+
+def supervised(config: AgentConfig, state: RunState, reading: Reading) -> Decision:
+    """The state after one more step of the change that is being watched, judged where its time is up."""
+    values = observed({name: reading.value(name) for name in reading.tracks})
+    canary = _started(state)
+    if canary is not None and canary.since is not None:
+        canary = canary.grown(values, broken=bool(reading.value("nonfinite")))
+    length = config.policy.canary
+    history = {name: (*state.history.get(name, ()), value)[-length:] for name, value in values.items()}
+    state = replace(state, canary=canary, history=history)
+    if canary is None or canary.since is None or not _is_due(canary, length, state.tick):
+        return state, ()
+    return _concluded(config, state, canary, judged(canary))
+
+
+def may_roll_back(config: AgentConfig, state: RunState) -> bool:
+    """The budget has room for one more action."""
+    return sum(past > state.tick - BUDGET_STEPS for past in state.ladder.actions) < config.policy.budget
+
+
+def _started(state: RunState) -> Canary | None:
+    canary, reported = state.canary, state.reported
+    if canary is None or canary.since is not None or reported is None or reported.generation < canary.generation:
+        return canary
+    return replace(canary, since=state.tick)
+
+
+def _is_due(canary: Canary, length: int, tick: int) -> bool:
+    steps = tick - (canary.since or 0) + 1
+    return bool(canary.broken and not canary.harmed_before) or steps >= length * (1 + canary.extended)
+
+
+def _concluded(config: AgentConfig, state: RunState, canary: Canary, judgement: Judgement) -> Decision:
+    what = canary.remedy or f"generation {canary.generation}, set by {canary.issuer},"
+    detail = {"generation": canary.generation, "remedy": canary.remedy, "evidence": judgement.evidence}
+    if judgement.outcome is Outcome.UNHARMED:
+        row = event(state, EventKind.CHANGE_UNHARMFUL, f"{what} did no harm: {judgement.message}", **detail)
+        return replace(state, canary=None), (row,)
+    if judgement.outcome is Outcome.INCONCLUSIVE and not canary.extended:
+        message = f"{what} cannot be judged and is watched as long again: {judgement.message}"
+        row = event(state, EventKind.CHANGE_INCONCLUSIVE, message, **detail)
+        return replace(state, canary=replace(canary, extended=True)), (row,)
+    twice = "could not be judged twice" if judgement.outcome is Outcome.INCONCLUSIVE else "did harm"
+    row = event(state, EventKind.CHANGE_HARMFUL, f"{what} {twice}: {judgement.message}", **detail)
+    state, events = _taken_back(config, replace(state, canary=None), canary, row.message)
+    return state, (row, *events)
+
+
+def _taken_back(config: AgentConfig, state: RunState, canary: Canary, reason: str) -> Decision:
+    ladder = state.ladder
+    if canary.remedy:
+        ladder = replace(ladder, refused=ladder.refused | {canary.remedy: reason})
+    if state.mode is not Mode.AUTO or ladder.locked:
+        return replace(state, ladder=ladder), ()
+    if not may_roll_back(config, state):
+        message = f"the budget of {config.policy.budget} actions is spent: take generation {canary.generation} back"
+        state = replace(state, ladder=replace(ladder, locked=message))
+        return state, (event(state, EventKind.LOCKED_OUT, message),)
+    recent = (*(past for past in ladder.rollbacks if past > state.tick - BUDGET_STEPS), state.tick)
+    ladder = replace(acted(ladder, state.tick), rungs=canary.undo.rungs, rollbacks=recent)
+    undone = replace(state, ladder=ladder, adopted=canary.undo.adopted, person_overrides=canary.undo.person)
+    named = {"remedy": canary.remedy} if canary.remedy else {}
+    state, events = changed(state, undone, issuer=AGENT, reason=f"rolled back: {reason}", **named)
+    row = event(state, EventKind.ROLLED_BACK, reason, undone=canary.generation, generation=state.generation, **named)
+    if len(recent) < LOCK_AFTER:
+        return state, (row, *events)
+    message = f"{len(recent)} changes were taken back: the agent acts no more until a person sets its mode"
+    state = replace(state, ladder=replace(state.ladder, locked=message))
+    return state, (row, *events, event(state, EventKind.LOCKED_OUT, message))
