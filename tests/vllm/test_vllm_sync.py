@@ -7,7 +7,7 @@ import torch
 from engine_runs import of_tokens, prepared, sampled, shaken, trained_logprobs, update
 
 from trimtab.trainer.config import ConfigError
-from trimtab.trainer.rollouts.sampler import SyncError
+from trimtab.trainer.rollouts.sampler import SyncError, Update
 
 QUERY = "causal_lm.model.layers.1.self_attn.q_proj.weight"
 
@@ -43,15 +43,41 @@ def test_an_update_that_is_not_whole_stops_the_sampling_until_one_is(keeping, fa
     assert float(difference[rollout.logprobs != 0].abs().median()) < 2e-5
 
 
-def test_the_probe_finds_a_weight_that_was_left_as_it_was(keeping, tmp_path) -> None:
+def test_a_single_old_matrix_is_found_in_float32_where_the_live_format_hides_it(keeping, tmp_path) -> None:
     plain, _ = prepared(tmp_path / "model")
-    keeping.sync(update(plain.state_dict(), 1))
+    old = plain.state_dict()
+    new = {**old, QUERY: shaken(old)[QUERY]}
+    verification = keeping._verification
+    keeping.sync(update(old, 1, "fp8-tensor"))
     assert keeping.probed < 1e-5
-    # A trainer that goes on while the engine has one matrix of before: told by asking for the log-probs of others.
-    stale = {**shaken(plain.state_dict()), QUERY: plain.state_dict()[QUERY]}
-    keeping.sync(update(stale, 2))
-    with pytest.raises(SyncError, match=r"does not compute with these weights: the log-probs of 63 fixed tokens are"):
-        keeping._probe.check(keeping.scores(keeping._probe.tokens), update(shaken(plain.state_dict()), 2))
+    with verification.taking_over(update(new, 2, "fp8-tensor"), idle=False):
+        keeping._take_over(update(old, 2, "fp8-tensor"))
+    verification.require()
+    with pytest.raises(SyncError, match=r"does not compute with these weights: .* where fp32 in float32 explains"):
+        verification.settle()
+    assert keeping.engine == "fp8-emulated"
+    with pytest.raises(SyncError, match="sync before sampling"):
+        sampled(keeping)
+    keeping.sync(update(new, 3, "fp8-tensor"))
+    assert keeping.probed < 1e-5
+
+
+def test_weights_that_arrived_in_flight_are_verified_in_float32_before_the_rollout_is_given_away(
+    keeping, tmp_path
+) -> None:
+    plain, _ = prepared(tmp_path / "model")
+    old, new = plain.state_dict(), shaken(plain.state_dict())
+    keeping.sync(update(old, 1, "fp8-row"))
+    probed = []
+
+    def arrivals() -> Update | None:
+        probed.append(keeping.probed)
+        return update(new, 2, "fp8-row") if len(probed) == 5 else None
+
+    rollout = sampled(keeping, arrivals=arrivals)
+    assert set(rollout.versions.flatten().tolist()) == {1, 2}
+    assert probed[5] != keeping.probed < 1e-5
+    assert rollout.engine == keeping.engine == "fp8-emulated"
 
 
 def test_sequences_beyond_the_engine_are_refused_with_the_field(keeping, tmp_path) -> None:

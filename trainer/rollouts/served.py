@@ -21,6 +21,8 @@ from trimtab.trainer.tasks.task import Prompts
 PREFIX = "causal_lm."
 """What the trainer's names have in front of those of Hugging Face."""
 MAX_HEAD = 128
+EXTENSION = "trimtab.trainer.rollouts.vllm_quant.Extension"
+"""What vLLM's workers are asked for beside what they can do themselves."""
 KV_TYPES = {"none": "auto", "fp8": "fp8", "fp8-e5m2": "fp8_e5m2"}
 """What vLLM calls the number formats of a key-value cache."""
 

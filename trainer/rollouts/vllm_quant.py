@@ -34,6 +34,7 @@ from trimtab.trainer.quant import NumberFormat, Quantized, format_named, native
 from trimtab.trainer.quant.matmul import product
 
 METHOD = "trimtab"
+EXACT = format_named("fp32")
 
 
 @dataclass(slots=True)
@@ -42,6 +43,8 @@ class Live:
 
     format: NumberFormat
     execution: native.Execution
+    exactly: bool = False
+    """Compute in float32 everywhere, also in what is kept, for the time being; see `verified`."""
 
 
 class _Computed:
@@ -53,6 +56,8 @@ class _Computed:
 
     @property
     def format(self) -> NumberFormat:
+        if self.live.exactly:
+            return EXACT
         return self.live.format if self.kept is None else self.kept
 
     @property
@@ -220,14 +225,28 @@ def set_format(model: nn.Module, format_name: str) -> None:
             own, which cannot change.
     """
     fmt, layers = format_named(format_name), dict(_quantised_layers(model))
-    if not layers:
-        raise ValueError(
-            f"sampler_format: this engine was not started with quantization = {METHOD!r} and cannot change its format"
-        )
     for name, layer in layers.items():
         fmt.check_shape(f"{name}.weight", layer.weight.shape)
     for layer in layers.values():
         layer.quant_method.computed.live.format = fmt
+
+
+def compute_exactly(model: nn.Module, exactly: bool) -> None:
+    """Compute in float32 in every layer of a vLLM model and the head, or in their formats again.
+
+    Raises:
+        ValueError: as for `set_format`.
+    """
+    for _, layer in _quantised_layers(model):
+        layer.quant_method.computed.live.exactly = exactly
+
+
+class Extension:
+    """What a worker of vLLM can be asked for by its name, over HTTP too; see `served.EXTENSION`."""
+
+    def compute_exactly(self, exactly: bool) -> None:
+        """As the function of this name."""
+        compute_exactly(self.get_model(), exactly)  # type: ignore[attr-defined]  # of vLLM's Worker, its other base
 
 
 def engine_of(model: nn.Module) -> str:
@@ -237,7 +256,14 @@ def engine_of(model: nn.Module) -> str:
 
 
 def _quantised_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Those that are not kept: at least one."""
+    found = False
     for name, module in model.named_modules():
         method = getattr(module, "quant_method", None)
         if isinstance(method, TrimtabLinear) and method.computed.kept is None:
+            found = True
             yield name, module
+    if not found:
+        raise ValueError(
+            f"sampler_format: this engine was not started with quantization = {METHOD!r} and cannot change its format"
+        )

@@ -6,7 +6,6 @@ Install it with `make vllm` (CPU) or `pip install 'trimtab[vllm]'`. What it samp
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,37 +16,23 @@ from torch import Tensor
 from trimtab.hooks.contract import TensorContract
 from trimtab.trainer.config import ConfigError
 from trimtab.trainer.models.huggingface import HuggingFaceLM
-from trimtab.trainer.rollouts.probe import Probe
 from trimtab.trainer.rollouts.rollout import Rollout
 from trimtab.trainer.rollouts.sampler import Arrivals, InFlight, SyncError, Update
 from trimtab.trainer.rollouts.served import (
-    KV_TYPES,
-    MAX_HEAD,
     Answer,
     assembled,
     checkpoint_weights,
-    quantisation,
     second_names,
     seeds,
     unpadded,
 )
+from trimtab.trainer.rollouts.verified import Scorer, Verification
+from trimtab.trainer.rollouts.vllm_engine import started
 from trimtab.trainer.sections import VllmConfig
 from trimtab.trainer.tasks.task import Prompts
 
 if TYPE_CHECKING:
     from vllm import RequestOutput
-
-INSTALL = "on a machine without a GPU, `make vllm`; with one, pip install 'trimtab[vllm]'"
-ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine is in this process, to be stepped
-    "VLLM_NO_USAGE_STATS": "1",
-    "DO_NOT_TRACK": "1",
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-}
-CPU_ENVIRONMENT = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"}
-"""Threads are not pinned to cores, since the trainer has some on them too."""
 
 
 class VllmSampler:
@@ -81,18 +66,15 @@ class VllmSampler:
         self.end = end
         self.pad = pad
         self.in_flight = in_flight
-        self.kv_format = kv_format
         self.version = -1
-        self.probed = float("nan")
-        """Mean |difference| of the last probe, nats."""
         self._tied = second_names(model)
-        self._verified = False
         self._number = 0
         self._answers: dict[str, RequestOutput | None] = {}
         """Of the requests that are being answered, by name; None while it is not there."""
         self._vocabulary = model.vocabulary
-        self._probe = Probe(model, dtype=settings.dtype)
-        self._engine = _started(folder, model, settings, in_flight, kv_format)
+        scorers = {"vllm": Scorer(scores=self.scores, compute_exactly=self._compute_exactly)}
+        self._verification = Verification(model, scorers, dtype=settings.dtype, kv_format=kv_format)
+        self._engine = started(folder, model, settings, in_flight, kv_format)
         self._tell("init_weight_transfer_engine", init_info={"refresh_tied_head": refresh_tied_head})
 
     def sync(self, update: Update) -> None:
@@ -102,11 +84,15 @@ class VllmSampler:
             SyncError: it was not taken over whole, or the engine computes with something else. Nothing is sampled until
                 a later update is taken over.
         """
-        self._verified = False
-        if update.kv_format != self.kv_format:
-            raise SyncError(
-                f"kv_format: {update.kv_format!r} is not what this vLLM was started with, {self.kv_format!r}; restart"
-            )
+        with self._verification.taking_over(update, idle=not self._answers):
+            self._take_over(update)
+
+    @property
+    def probed(self) -> float:
+        """Mean |difference| of the last probe, nats; see `Verification.probed`."""
+        return self._verification.probed.get("vllm", float("nan"))
+
+    def _take_over(self, update: Update) -> None:
         running = bool(self._answers)
         if not self._engine.reset_prefix_cache(reset_running_requests=self.in_flight == "drop") and not running:
             raise SyncError("sampler: vLLM did not let go of the keys and values that old weights made")
@@ -119,8 +105,10 @@ class VllmSampler:
             raise SyncError(f"sampler: version {update.version} was not taken over: {error}") from error
         self._engine.set_weight_version(str(update.version))
         self.version = update.version
-        self.probed = self._probe.check(self.scores(self._probe.tokens), update)
-        self._verified = True
+
+    def _compute_exactly(self, exactly: bool) -> None:
+        self._tell("compute_exactly", exactly=exactly)
+        self._engine.reset_prefix_cache()
 
     def scores(self, tokens: list[int]) -> Tensor:
         """[n - 1] log-prob of each of the n tokens after those before it, by the engine; for verification."""
@@ -148,8 +136,7 @@ class VllmSampler:
             SyncError: there are no verified weights to sample with, or those that arrived in flight are not.
             ConfigError: the longest prompt and `length` are more than the engine was made for.
         """
-        if not self._verified:
-            raise SyncError("sampler: the last weights were not taken over; sync before sampling")
+        self._verification.require()
         self._check_length(prompts.tokens.shape[1] + length)
         repeated, head = prompts.repeated(samples), min(head, self._vocabulary)
         engine = self.engine
@@ -160,6 +147,7 @@ class VllmSampler:
                 if update is not None:
                     self.sync(update)
                 self._step()
+            self._verification.settle()
             answers = [_answer(self._answers[name], head) for name in names]
         finally:
             self._abandon()
@@ -174,13 +162,12 @@ class VllmSampler:
 
     def contract(self) -> dict[str, TensorContract]:
         """What each weight is computed in."""
-        return self._probe.contract()
+        return self._verification.contract()
 
     def close(self) -> None:
         """End the engine."""
         engine, self._engine = self._engine, None
         if engine is not None:
-            self._verified = False
             engine.engine_core.shutdown()
             from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
@@ -248,53 +235,3 @@ def _answer(output: Any, head: int) -> Answer:
         head_logprobs=values[:, 1:],
         versions=[(int(span.version), span.start) for span in completion.weight_versions],
     )
-
-
-def set_environment() -> None:
-    """What vLLM reads when it is imported, where nobody has said otherwise."""
-    for name, value in {**ENVIRONMENT, **({} if torch.cuda.is_available() else CPU_ENVIRONMENT)}.items():
-        os.environ.setdefault(name, value)
-
-
-def _started(folder: Path, model: HuggingFaceLM, settings: VllmConfig, in_flight: InFlight, kv_format: str) -> Any:
-    """vLLM's engine, without weights."""
-    overrides = {"quantization_config": quantisation(model)}
-    set_environment()
-    try:
-        from vllm import EngineArgs, LLMEngine
-        from vllm.config import WeightTransferConfig
-    except ImportError as error:
-        raise ConfigError(f"sampler.kind: 'vllm' needs vLLM: {INSTALL} ({error})") from error
-    if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
-        raise ConfigError(
-            "sampler.kind: 'vllm' cannot start beside torch.distributed, which it uses itself; set asynchrony.mode to "
-            "'process', or use kind = 'server'"
-        )
-    from trimtab.trainer.rollouts.vllm_plugin import register
-
-    register()  # the entry point says the same, to the processes that vLLM starts
-    arguments = EngineArgs(
-        model=str(folder),
-        dtype=settings.dtype,
-        quantization="trimtab",
-        hf_overrides=overrides,
-        load_format="dummy",  # the first set of weights is on its way
-        skip_tokenizer_init=True,
-        max_model_len=settings.max_model_len,
-        max_num_seqs=settings.max_num_seqs + 1,  # one for the probe
-        kv_cache_memory_bytes=int(settings.kv_cache_gib * 2**30),
-        kv_cache_dtype=KV_TYPES[kv_format],
-        # A request that starts after weights arrived must not find the keys of the old ones.
-        enable_prefix_caching=in_flight != "keep",
-        logprobs_mode="processed_logprobs",  # of the distribution that is sampled from
-        max_logprobs=MAX_HEAD,
-        enforce_eager=True,  # formats change live
-        async_scheduling=False,  # a step that is under way when weights arrive would mix them
-        weight_transfer_config=WeightTransferConfig(backend="trimtab"),
-        disable_log_stats=True,
-        generation_config="vllm",
-    )
-    try:
-        return LLMEngine.from_engine_args(arguments)
-    except (ValueError, RuntimeError, NotImplementedError) as error:
-        raise ConfigError(f"sampler: vLLM cannot serve {folder}: {error}") from error

