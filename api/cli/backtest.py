@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic_core import to_json
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -60,7 +60,8 @@ def backtest(
         scores = _drawn(plan, only, settings, jobs or os.cpu_count() or 1, quiet=as_json)
         table = drawn_table(scores)
     if as_json:
-        print(json.dumps({"settings": settings, **asdict(scores)}))
+        found = {field.name: getattr(scores, field.name) for field in fields(scores)}
+        print(to_json({"settings": settings, **found}, inf_nan_mode="strings").decode())
     else:
         Console().print(table)
 
