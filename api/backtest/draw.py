@@ -99,8 +99,9 @@ def _tensors(
     punished = ratio[negative]
     live = punished[mask[negative]]
     if conditions.tail and live.size:
-        lowest = np.partition(live, int(TAIL * live.size))[int(TAIL * live.size)]
-        punished = punished + np.float32(conditions.tail) * (punished < lowest)
+        # Up to and with the quantile, as numpy defines it: one token less, and the quantile itself would stay.
+        last = int(TAIL * (live.size - 1))
+        punished = punished + np.float32(conditions.tail) * (punished <= np.partition(live, last)[last])
     ratio[negative] = punished + np.float32(conditions.negative)
     ratio[advantages > 0] += np.float32(conditions.positive)
     recomputed = np.float32(RECOMPUTED) * rng.standard_normal(mask.shape, dtype=np.float32)

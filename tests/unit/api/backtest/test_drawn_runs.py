@@ -183,3 +183,12 @@ def test_what_fails_has_a_bar_for_each_case_that_was_promised_one() -> None:
         "reward collapse": 60,
     }
     assert sum(bar == 0 for bar in bars.values()) == 21
+
+
+def test_the_quantile_that_bounds_the_tail_moves_with_it() -> None:
+    moved = [
+        (read_all(summary(seed=seed, size=Size(), fault=faults.tail(0.2)))["asymmetry"] or 0.0)
+        - (read_all(summary(seed=seed, size=Size()))["asymmetry"] or 0.0)
+        for seed in range(10)
+    ]
+    assert np.median(moved) == pytest.approx(-0.2, rel=0.05)
