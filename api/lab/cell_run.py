@@ -11,12 +11,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from trimtab.agent.state import Mode
 from trimtab.api.lab.cells import Cell
 from trimtab.api.service import Service
-from trimtab.trainer.checkpoint import CheckpointError
+from trimtab.trainer.checkpoint import CheckpointError, Checkpoints
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.ladder import ladder
 from trimtab.trainer.run import CHECKPOINTS, RESULT, execute
+from trimtab.trainer.step_record import StepRecord
 from trimtab.trainer.warm_start import warm_weights
 
 MARK = "cell.json"
@@ -38,13 +40,12 @@ def train_cell(cell: Cell, folder: Path) -> None:
         clear(folder)
     folder.mkdir(parents=True, exist_ok=True)
     _set_mark(folder, cell, done=False)
-    attempt = _attach(cell, folder / LEDGER)
     resume = begun and any((folder / CHECKPOINTS).glob("*.pt"))
     with contextlib.suppress(CheckpointError):
-        _execute(cell, folder, attempt, resume=resume)
+        _execute(cell, folder, resume=resume)
         resume = False
     if resume:  # what its checkpoint was, this version cannot read
-        _execute(cell, folder, attempt, resume=False)
+        _execute(cell, folder, resume=False)
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)  # some hundred cells would fill a disk with them
     _set_mark(folder, cell, done=True, seconds=time.monotonic() - started)
 
@@ -67,16 +68,25 @@ def clear(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _execute(cell: Cell, folder: Path, attempt: int, *, resume: bool) -> None:
-    execute(cell.config, url=f"local:{folder / LEDGER}", job=cell.job, out=folder, attempt=attempt, resume=resume)
-
-
-def _attach(cell: Cell, ledger: Path) -> int:
-    """Tell the cell's agent what it may do; returns the number of the attempt that is about to begin."""
+def _execute(cell: Cell, folder: Path, *, resume: bool) -> None:
+    """Run it, and tell the cell's agent what it may do at each step."""
+    ledger = folder / LEDGER
+    names = Checkpoints(folder / CHECKPOINTS, keep=1).names() if resume else ()
     service = Service.open(ledger)
+
+    def tell(mode: Mode) -> None:
+        service.register(cell.job, config=cell.agent, mode=mode, issuer="lab", reason=f"cell {cell.name}")
+
+    def on_step(record: StepRecord) -> None:
+        """The step's summary has been judged: what is told now holds from the next on."""
+        if cell.mode_at(record.step) is not cell.mode_at(record.step + 1):
+            tell(cell.mode_at(record.step + 1))
+
     try:
-        service.register(cell.job, config=cell.agent, mode=cell.mode, issuer="lab", reason=f"cell {cell.name}")
-        return max(service.store.attempts(cell.job), default=-1) + 1
+        tell(cell.mode_at(int(names[-1].partition(":")[2]) if names else 0))
+        attempt = max(service.store.attempts(cell.job), default=-1) + 1
+        url = f"local:{ledger}"
+        execute(cell.config, url=url, job=cell.job, out=folder, attempt=attempt, resume=resume, on_step=on_step)
     finally:
         service.store.close()
 

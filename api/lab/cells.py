@@ -7,7 +7,7 @@ import itertools
 import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,8 @@ class Cell:
     variants: Mapping[str, str]
     """Name of its variant by axis, formats and corrections first."""
     at: int | None
-    """Step at which its correction begins; None from the start."""
+    """Step at which its correction begins: the first with other controls, and the first after which the agent may
+    change them; None from the start."""
     seed: int
     config: RunConfig
     mode: Mode = Mode.OBSERVE
@@ -61,10 +62,15 @@ class Cell:
         """Settings of its agent."""
         return with_settings(AgentConfig(), {} if self.remedies is None else {"policy.allow": list(self.remedies)})
 
+    def mode_at(self, step: int) -> Mode:
+        """Mode of its agent at the end of a step."""
+        return Mode.OBSERVE if self.at is not None and step < self.at else self.mode
+
     @property
     def key(self) -> str:
         """Digest of everything that it depends on: a cell of another key is another run."""
-        told = [self.config.model_dump_json(), self.mode.value, self.remedies]
+        acts_from = None if self.mode is Mode.OBSERVE else self.at or 0
+        told = [self.config.model_dump_json(), self.mode.value, self.remedies, acts_from]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
@@ -150,7 +156,9 @@ def _cell(
         config = validated(data)
     except ConfigError as error:
         raise LabError("\n".join(f"{path}: {cell.name}: {line}" for line in str(error).splitlines())) from error
-    return Cell(variants=names, at=at, seed=seed, config=config, mode=cell.mode, remedies=cell.remedies)
+    if at is not None and at >= config.steps:
+        raise LabError(f"{path}: {cell.name}: at: {at} is not before the end, steps = {config.steps}")
+    return replace(cell, config=config)
 
 
 def _refuse_twins(cells: Sequence[Cell]) -> None:

@@ -68,10 +68,11 @@ class Correction(Variant):
     """What is done about it: controls from a step on, or an agent on duty."""
 
     at: Annotated[Step | tuple[Step, ...] | None, one_of("a step from 0 on, or a list of such")] = None
-    """Step from which `controls` hold, or several, each of which is a cell; the run's start by default."""
+    """Step from which `controls` hold and the agent may act, or several, each of which is a cell; the run's start by
+    default."""
     controls: dict[str, ControlSetting] = Field(default_factory=dict)
     agent: Mode = Mode.OBSERVE
-    """Mode of the agent for these cells."""
+    """Mode of the agent for these cells; until `at` it observes."""
     remedies: tuple[str, ...] | None = None
     """Remedies that the agent may use; all by default."""
     only: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -99,8 +100,8 @@ class Correction(Variant):
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if self.at is not None and not self.controls:
-            raise ValueError(f"at: {self.at} says when, but there are no controls to change then")
+        if self.at is not None and not self.controls and self.agent is Mode.OBSERVE:
+            raise ValueError(f"at: {self.at} says when, but there are no controls to change then, and no agent to act")
         _unique("at", [step for step in self.steps if step is not None])
         if self.remedies is not None and self.agent is Mode.OBSERVE:
             raise ValueError(f"remedies: {self.remedies} would change nothing, since agent is {self.agent.value!r}")

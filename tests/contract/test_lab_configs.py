@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from trimtab.agent.state import Mode
 from trimtab.api.lab.cells import load_lab
 
 LABS = sorted((Path(__file__).resolve().parents[2] / "configs" / "lab").glob("*.toml"))
@@ -22,6 +23,16 @@ def test_every_cell_can_run(path: Path) -> None:
     assert lab.file.title
     assert lab.file.note
     assert f"trimtab lab configs/lab/{path.name}" in lab.text
+
+
+@pytest.mark.parametrize("path", LABS, ids=lambda path: path.stem)
+def test_an_agent_has_checkpoints_of_the_last_50_steps_to_go_back_to(path: Path) -> None:
+    kept = {
+        (cell.config.checkpoint.every, cell.config.checkpoint.keep)
+        for cell in load_lab(path).cells
+        if cell.mode is Mode.AUTO
+    }
+    assert kept in ({(5, 10)}, set())
 
 
 @pytest.mark.parametrize("name", ["cliff", "switch"])

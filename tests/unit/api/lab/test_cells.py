@@ -78,6 +78,16 @@ def test_an_agent_on_duty(tmp_path: Path) -> None:
     assert cell.agent.policy.allow == ("calibrated_clipping",)
 
 
+def test_an_agent_that_only_observes_at_first(tmp_path: Path) -> None:
+    text = 'run = { steps = 9 }\ncorrections = [{ name = "agent", agent = "auto", at = [0, 5] }, { name = "none" }]'
+    first, late, none = load_lab(written(tmp_path, text)).cells
+    assert [cell.name for cell in (first, late)] == ["base/agent@0/s0", "base/agent@5/s0"]
+    assert [late.mode_at(step) for step in (0, 4, 5, 8)] == [Mode.OBSERVE, Mode.OBSERVE, Mode.AUTO, Mode.AUTO]
+    assert (first.mode_at(0), none.mode_at(8)) == (Mode.AUTO, Mode.OBSERVE)
+    assert first.config == late.config == none.config
+    assert len({cell.key for cell in (first, late, none)}) == 3
+
+
 def test_a_table_of_another_kind_replaces_the_whole_table() -> None:
     below = {"task": {"kind": "running_sum", "digits": 3}, "rollout": {"lag": 1}}
     over = {"task": {"kind": "questions", "path": "x"}, "rollout": {"prompts": 4}}
@@ -102,6 +112,14 @@ def test_a_table_of_another_kind_replaces_the_whole_table() -> None:
         ('axes = { format = [{ name = "a" }] }', "axes.format: the formats have a table of their own"),
         ("axes = { lag = [] }", "axes.lag: has no variant"),
         ('corrections = [{ name = "c", at = 3 }]', "corrections.0.at: 3 says when"),
+        (
+            'run = { steps = 4 }\ncorrections = [{ name = "a", agent = "auto", at = 4 }]',
+            "base/a@4/s0: at: 4 is not before the end, steps = 4",
+        ),
+        (
+            'corrections = [{ name = "a", agent = "auto" }, { name = "b", agent = "auto", at = 0 }]',
+            "base/b@0/s0: is the same run as base/a/s0",
+        ),
         ('corrections = [{ name = "c", controls = { clip = 1 } }]', "corrections.0.controls.clip: no such control"),
         ('corrections = [{ name = "c", controls = { clip_low = 2 } }]', "corrections.0.controls.clip_low: 2"),
         ('corrections = [{ name = "c", at = [3, 3], controls = { lr_scale = 2 } }]', "at: 3 is there twice"),
