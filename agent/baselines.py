@@ -12,12 +12,14 @@ so one step moves m by at most a c s (0.12 s at window 50), however wild its bat
 location is the 50 % quantile of a symmetric signal; the signals themselves are quantiles of the step's tokens, so
 what is followed is an exponential average of quantiles.
 
-The anchor is (m, s) at the end of the warm-up and stays there. An exponential average absorbs a slow ramp (an average
-with a = 0.02 and |z| > 6 missed entropy and reward ramps in 3 of 3 seeds each); a distance to the anchor cannot be
-absorbed. But an anchor knows nothing of what the run reached after it: a reward that went from 0.2 to 0.9 and back to
-0.6 is above its anchor throughout. So the highest and the lowest average are kept as well, (m, s) each, from the anchor
-on: a run that makes progress carries its reference along, and a fall from it cannot be absorbed either. The average of
-white noise has a standard deviation of 0.14 s, so its extremes lie within half of s, which a CUSUM with k = 1 forgives.
+The anchor is (m, s) at the end of the warm-up, made more exact by the same steps with a = 1 / n until `settle` values
+are in it: 30 values tell a location to 0.23 sd, 100 to 0.13. Then it stays there. An exponential average absorbs a slow
+ramp (an average with a = 0.02 and |z| > 6 missed entropy and reward ramps in 3 of 3 seeds each); a distance to the
+anchor cannot be absorbed. But an anchor knows nothing of what the run reached after it: a reward that went from 0.2 to
+0.9 and back to 0.6 is above its anchor throughout. So the highest and the lowest average are kept as well, (m, s) each,
+from the anchor on: a run that makes progress carries its reference along, and a fall from it cannot be absorbed either.
+The average of white noise has a standard deviation of 0.14 s, so its extremes lie within half of s, which a CUSUM with
+k = 1 forgives.
 
 Non-finite values are counted and change nothing. A baseline is frozen while an incident about its signal is open, and
 learnt anew (`Baseline()`) when the run enters another regime, so what it says is about the regime that it was learnt
@@ -46,6 +48,8 @@ class BaselineSettings:
     """Effective window of the exponential average, observed steps."""
     warmup: int = 30
     """Finite values before the first score."""
+    settle: int = 100
+    """Finite values after which the anchor stands still, if the warm-up was not longer."""
     clip: float = 3.0
     """Standardised distance at which one value's pull is cut."""
     floor_relative: float = 0.01
@@ -56,6 +60,7 @@ class BaselineSettings:
     def __post_init__(self) -> None:
         require(50 <= self.window <= MOST, "baseline.window", self.window, f"50 to {MOST} steps")
         require(10 <= self.warmup <= 1000, "baseline.warmup", self.warmup, "10 to 1000 steps")
+        require(0 <= self.settle <= MOST, "baseline.settle", self.settle, f"0 to {MOST} steps")
         require(1 <= self.clip <= 100, "baseline.clip", self.clip, "in [1, 100]")
         require(0 <= self.floor_relative <= 1, "baseline.floor_relative", self.floor_relative, "in [0, 1]")
         require(0 < self.floor_absolute <= MOST, "baseline.floor_absolute", self.floor_absolute, f"in (0, {MOST}]")
@@ -90,7 +95,9 @@ class Baseline:
     average: Level | None = None
     """Follows the signal; None during the warm-up."""
     anchor: Level | None = None
-    """The level at the end of the warm-up; None before."""
+    """The level at the end of the warm-up, then that of the first `settle` values; None before."""
+    unsettled: int = 0
+    """Values until the anchor stands still; 0 during the warm-up too."""
     highest: Level | None = None
     """The average when its location was highest, the anchor included."""
     lowest: Level | None = None
@@ -107,11 +114,23 @@ class Baseline:
             if len(early) < settings.warmup:
                 return Baseline(early=early, nonfinite=self.nonfinite)
             level = _level(early, settings)
-            return Baseline(average=level, anchor=level, highest=level, lowest=level, nonfinite=self.nonfinite)
-        average = _followed(self.average, x, settings)
+            return Baseline(
+                average=level,
+                anchor=level,
+                unsettled=max(settings.settle - len(early), 0),
+                highest=level,
+                lowest=level,
+                nonfinite=self.nonfinite,
+            )
+        average = _followed(self.average, x, 2.0 / (settings.window + 1), settings)
+        anchor, unsettled = self.anchor, self.unsettled
+        if anchor is not None and unsettled:
+            unsettled -= 1
+            anchor = _followed(anchor, x, 1.0 / max(settings.settle - unsettled, settings.warmup), settings)
         return Baseline(
             average=average,
-            anchor=self.anchor,
+            anchor=anchor,
+            unsettled=unsettled,
             highest=average if average.location > self.highest.location else self.highest,
             lowest=average if average.location < self.lowest.location else self.lowest,
             nonfinite=self.nonfinite,
@@ -132,8 +151,7 @@ def _level(values: tuple[float, ...], settings: BaselineSettings) -> Level:
     return _floored(middle, max(mad, absolute), settings)
 
 
-def _followed(level: Level, x: float, settings: BaselineSettings) -> Level:
-    rate = 2.0 / (settings.window + 1)
+def _followed(level: Level, x: float, rate: float, settings: BaselineSettings) -> Level:
     w = min(max(level.distance(x), -settings.clip), settings.clip)
     location = level.location + rate * level.scale * w
     scale = level.scale * (1.0 + rate * (ABSOLUTE_TO_SD * abs(w) - 1.0))

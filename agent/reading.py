@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
-from trimtab.agent.baselines import Level
+from trimtab.agent.baselines import Baseline, Level
 from trimtab.agent.reference import Reference
 from trimtab.agent.regime import conditioned
 from trimtab.agent.state import State
@@ -45,6 +46,16 @@ class Reading:
         limit = self.window if max_age is None else max_age
         return None if track is None or track.age > limit else track.mean(self.window)
 
+    def median(self, name: str) -> float | None:
+        """Median of the latest full window of a signal that has a value now; None otherwise.
+
+        NaN when a value in the window is not finite.
+        """
+        track = self.tracks.get(name)
+        if track is None or track.age or track.mean(self.window) is None:
+            return None
+        return median(track.recent) if all(map(math.isfinite, track.recent)) else math.nan
+
     def peak(self, name: str) -> float | None:
         """Highest window mean of a signal so far in this attempt."""
         track = self.tracks.get(name)
@@ -54,14 +65,22 @@ class Reading:
         """True once the signal's baseline has an anchor."""
         return self.level(name, "anchor") is not None
 
+    def is_settled(self, name: str) -> bool:
+        """True once that anchor stands still: what is learnt from more values is not off by as much."""
+        baseline = self._baseline(name)
+        return baseline is not None and baseline.anchor is not None and not baseline.unsettled
+
     def level(self, name: str, which: Reached) -> Level | None:
         """A reference of the signal's baseline, that of this step's pass where passes differ; None during its
         warm-up."""
-        track = self.tracks.get(name)
-        if track is None:
+        baseline = self._baseline(name)
+        if baseline is None:
             return None
-        baseline = track.of_pass(conditioned(name, self.summary.pass_index))
         return {"anchor": baseline.anchor, "highest": baseline.highest, "lowest": baseline.lowest}[which]
+
+    def _baseline(self, name: str) -> Baseline | None:
+        track = self.tracks.get(name)
+        return None if track is None else track.of_pass(conditioned(name, self.summary.pass_index))
 
     def distance(self, name: str, which: Reached = "anchor", *, floor: float = 0.0) -> float | None:
         """This step's distance to a reference in robust sd, or in `floor` where that is larger; None without a finite

@@ -36,6 +36,8 @@ class Track:
 
     def seen(self, value: float | None, window: int, pass_index: int = 0) -> Track:
         """The track after one more step, its baselines untouched."""
+        if value is None and not self.recent:
+            return self
         cycle = max(self.cycle, min(pass_index + 1, MAX_PASSES))
         if value is None:
             return self._with(self.recent, self.age + 1, self.peak, cycle)

@@ -6,11 +6,17 @@ from dataclasses import dataclass, field, fields
 
 from trimtab.agent.detector import Detector
 from trimtab.agent.detectors.asymmetry import Asymmetry, AsymmetrySettings
+from trimtab.agent.detectors.drift import Drift, DriftSettings
 from trimtab.agent.detectors.entropy import Entropy, EntropySettings
+from trimtab.agent.detectors.entropy_trend import EntropyTrend, EntropyTrendSettings
 from trimtab.agent.detectors.garbage import Garbage, GarbageSettings
+from trimtab.agent.detectors.jump import Jump, JumpSettings
+from trimtab.agent.detectors.limits import Limits, LimitsSettings
 from trimtab.agent.detectors.mismatch import Mismatch, MismatchSettings
 from trimtab.agent.detectors.nonfinite import NonFiniteSettings, NonFiniteValues
 from trimtab.agent.detectors.reward import Reward, RewardSettings
+from trimtab.agent.detectors.shift import Shift, ShiftSettings
+from trimtab.agent.detectors.slope import Slope, SlopeSettings
 from trimtab.agent.detectors.tokens import Tokens, TokensSettings
 
 
@@ -25,6 +31,12 @@ class DetectorSettings:
     entropy: EntropySettings = field(default_factory=EntropySettings)
     garbage: GarbageSettings = field(default_factory=GarbageSettings)
     reward: RewardSettings = field(default_factory=RewardSettings)
+    limits: LimitsSettings = field(default_factory=LimitsSettings)
+    jump: JumpSettings = field(default_factory=JumpSettings)
+    slope: SlopeSettings = field(default_factory=SlopeSettings)
+    drift: DriftSettings = field(default_factory=DriftSettings)
+    shift: ShiftSettings = field(default_factory=ShiftSettings)
+    entropy_trend: EntropyTrendSettings = field(default_factory=EntropyTrendSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +50,12 @@ class Detectors:
     entropy: Entropy = field(default_factory=Entropy)
     garbage: Garbage = field(default_factory=Garbage)
     reward: Reward = field(default_factory=Reward)
+    limits: Limits = field(default_factory=Limits)
+    jump: Jump = field(default_factory=Jump)
+    slope: Slope = field(default_factory=Slope)
+    drift: Drift = field(default_factory=Drift)
+    shift: Shift = field(default_factory=Shift)
+    entropy_trend: EntropyTrend = field(default_factory=EntropyTrend)
 
 
 DETECTORS: dict[str, Detector] = {each.name: getattr(Detectors(), each.name) for each in fields(Detectors)}

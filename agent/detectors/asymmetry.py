@@ -16,11 +16,13 @@ references, and the verdict says which.
 2. A calibration of the sampler's format (`trimtab.agent.reference`), where there is no such twin: the same rules with
    the values that the twin had when it was calibrated. Only while the regime is the calibration's, since what staleness
    does changes with the policy.
-3. The learnt baseline otherwise, WARN: the downward CUSUM (k = 1, h = 20) of the standardised distance of a, or of
-   the difference of means, to its anchor. The difference of signs cancels common wander of the noise; a shift of 0.2
-   nats of the lowest 5 % of the negative tokens was seen in 2 steps, one of 0.02 under 15 % wander in 2 to 7, without
-   a false alarm in 3 x 1000 healthy steps. The baseline holds for one regime (`trimtab.agent.regime`); between
-   regimes the verdict is INCONCLUSIVE.
+3. The learnt baseline otherwise, WARN: the downward CUSUM (k = 1, h = 12) of the standardised distance of a, or of
+   the difference of means, to its anchor; h is twice that while the anchor is not settled (`trimtab.agent.baselines`),
+   since an error of the anchor adds to every step. The difference of signs cancels common wander of the noise.
+   Expected false alarms: exp(-2 h (1 - e)) a step on white noise, e being the anchor's error in sd (0.13 typically);
+   over the errors of settled anchors 4 in 10^8. Seen 3 steps into a shift of the lowest 5 % of the negative tokens by
+   0.2 nats, 4 to 9 into one by 0.02 under 15 % wander (12k tokens of each sign). The baseline holds for one regime
+   (`trimtab.agent.regime`); between regimes the verdict is INCONCLUSIVE.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class AsymmetrySettings:
     """On mean5(e), where the bounds are moved."""
     twin_age: int = 25
     """Steps for which the latest values of the twin are still its word; a twin is often computed every 20 steps."""
-    cusum: CusumSettings = field(default_factory=CusumSettings)
+    cusum: CusumSettings = field(default_factory=lambda: CusumSettings(h=12.0))
 
     def __post_init__(self) -> None:
         require(0 < self.gap_limit <= MOST, "detectors.asymmetry.gap_limit", self.gap_limit, f"in (0, {MOST}]")
@@ -161,11 +163,12 @@ def _against_baseline(after: Asymmetry, settings: AsymmetrySettings, reading: Re
             message="no recent BF16 twin, no calibration of this format, and no baseline of this regime yet",
         )
     fall = max(after.tail.down, after.bulk.down)
+    limit = settings.cusum.h if reading.is_settled("asymmetry") else 2 * settings.cusum.h
     name = "tail" if after.tail.down >= after.bulk.down else "mean"
     return Finding(
-        state=State.WARN if fall > settings.cusum.h else State.OK,
-        score=fall / settings.cusum.h,
-        evidence={"tail_fall": after.tail.down, "mean_fall": after.bulk.down, "fall_limit": settings.cusum.h},
+        state=State.WARN if fall >= limit else State.OK,
+        score=fall / limit,
+        evidence={"tail_fall": after.tail.down, "mean_fall": after.bulk.down, "fall_limit": limit},
         message=f"against the learnt baseline: {name} asymmetry {fall:.1f} sd summed below its anchor "
-        f"(limit {settings.cusum.h:g})",
+        f"(limit {limit:g})",
     )

@@ -4,7 +4,8 @@ A fall is what training does: in healthy runs the entropy went from 0.37 to 0.01
 to 0.99, and "mean + 3 sd" limits fired on 4 of 13 of them. So both directions ask what the reward does.
 
 1. Up, WARN: the upward CUSUM (k = 1, h = 20) of the standardised distance to the lowest average so far exceeds h, so
-   that a rise after a healthy fall counts from where the fall ended, and mean5(reward) is below 85 % of its peak. A
+   that a rise after a healthy fall counts from where the fall ended, mean5(entropy) is above 1.25 times that average,
+   and mean5(reward) is below 85 % of its peak. An entropy that wanders by 3 % fools the sum, and not the factor. A
    rise without harm is on record in the message, and no alarm. Without a reward it is INCONCLUSIVE.
 2. Down, WARN: mean5(entropy) below 25 % of what it was when the reward last made progress, if that was at least 0.05
    nats. Progress is a mean5(reward) higher than the best so far by `progress` (relative, and at least absolute on
@@ -34,6 +35,8 @@ class EntropySettings:
     """Limits of both rules."""
 
     cusum: CusumSettings = field(default_factory=CusumSettings)
+    rise: float = 1.25
+    """Factor on the lowest average above which a rise counts."""
     reward_limit: float = 0.85
     """Share of the peak reward below which a rise does harm."""
     drop_limit: float = 0.25
@@ -46,6 +49,7 @@ class EntropySettings:
     """Entropy from which a fall can be a collapse, nats."""
 
     def __post_init__(self) -> None:
+        require(1 < self.rise <= MOST, "detectors.entropy.rise", self.rise, f"in (1, {MOST}]")
         require(0 < self.reward_limit < 1, "detectors.entropy.reward_limit", self.reward_limit, "between 0 and 1")
         require(0 < self.drop_limit < 1, "detectors.entropy.drop_limit", self.drop_limit, "between 0 and 1")
         require(0 < self.progress <= MOST, "detectors.entropy.progress", self.progress, f"in (0, {MOST}]")
@@ -94,7 +98,8 @@ class Entropy:
             return Finding(state=state, message="no window of finite entropies")
         up, h = self.cusum.up, settings.cusum.h
         evidence = {"entropy": mean, "rise": up, "rise_limit": h}
-        rising = up > h
+        lowest = reading.level("entropy", "lowest")
+        rising = up > h and lowest is not None and mean > settings.rise * lowest.location
         if reward is None or peak is None or not isfinite(reward) or self.entropy is None:
             return Finding(
                 state=State.INCONCLUSIVE,

@@ -1,14 +1,16 @@
 """The reward falls.
 
-1. Collapse, CRITICAL: mean5(reward) below 60 % of its highest value so far, and at least `margin` below it. Highest
-   values that are not positive count by size: the fall must exceed 40 % of |peak|. On collapsing runs this is the
-   onset itself, so a detector that leads must come before it.
+1. Collapse, CRITICAL: mean5(reward) below 60 % of its highest value so far, at least `margin` below it, and at least
+   3.5 sd of one step's reward, or half of that value where the sd is larger. The highest of many means is 1.5 sd above
+   what they are of (8 prompts of 8 binary rewards: sd 0.1), so a fall from it by 3.5 sd is one by 4.5 sd of a mean.
+   Highest values that are not positive count by size: the fall must exceed 40 % of |peak|. On collapsing runs this is
+   the onset itself, so a detector that leads must come before it.
 2. Decline, WARN: the downward CUSUM (k = 1, h = 20) of the standardised distance to the highest average so far
-   exceeds h, and mean5(reward) is below 85 % of that average. It sees a slow fall that the first rule meets late: 26
-   to 33 steps into a fall from 0.5 to 0.01 over 100 steps (64 binary rewards a step); and one that the first rule
-   never meets: 10 to 11 steps into a fall within 5 from 0.9, which was reached from 0.2, to 0.58. The second leg is
-   there because near a reward of 1 the noise is so small that harmless dips are many sd deep. No false alarm in 39
-   runs of 1000 healthy steps, 30 of them improving.
+   exceeds h, and mean5(reward) is below that average by 15 % of it and by 1.5 sd. It sees a slow fall that the first
+   rule meets late: some 30 steps into a fall from 0.5 to 0.01 over 100 steps (64 binary rewards a step); and one that
+   the first rule never meets: 10 to 11 steps into a fall within 5 from 0.9, which was reached from 0.2, to 0.58. The
+   second leg is there because near a reward of 1 the noise is so small that harmless dips are many sd deep, and the
+   third because rewards of a few hard and easy prompts are noisier than they look in 30 steps.
 
 When no group of a step has any variance of reward, no token carries a signal: INCONCLUSIVE, however good the mean
 looks.
@@ -38,10 +40,16 @@ class RewardSettings:
     cusum: CusumSettings = field(default_factory=CusumSettings)
     decline: float = 0.85
     """Share of the highest average below which a decline counts."""
+    collapse_noise: float = 3.5
+    """Smallest fall that is a collapse, in sd of one step's reward."""
+    decline_noise: float = 1.5
+    """Smallest fall that is a decline, in sd of one step's reward."""
 
     def __post_init__(self) -> None:
         require(0 < self.collapse < 1, "detectors.reward.collapse", self.collapse, "between 0 and 1")
         require(0 < self.decline < 1, "detectors.reward.decline", self.decline, "between 0 and 1")
+        for name in ("collapse_noise", "decline_noise"):
+            require(0 <= getattr(self, name) <= MOST, f"detectors.reward.{name}", getattr(self, name), f"0 to {MOST}")
         require(0 < self.margin <= MOST, "detectors.reward.margin", self.margin, f"in (0, {MOST}]")
 
 
@@ -67,19 +75,22 @@ def _judged(down: float, settings: RewardSettings, reading: Reading) -> Finding:
         state = reading.missing("reward_mean") if mean is None else State.INCONCLUSIVE
         return Finding(state=state, message="no window of finite rewards")
     evidence = {"reward_mean": mean, "peak": peak, "decline": down, "decline_limit": settings.cusum.h}
-    limit = max((1 - settings.collapse) * abs(peak), settings.margin)
+    best = reading.level("reward_mean", "highest")
+    noise = 0.0 if best is None else best.scale
+    limit = max(
+        (1 - settings.collapse) * abs(peak), settings.margin, min(settings.collapse_noise * noise, abs(peak) / 2)
+    )
     if peak - mean > limit:
         return Finding(
             state=State.CRITICAL,
             score=(peak - mean) / limit,
             evidence=evidence,
-            message=f"reward {mean:.3f} has fallen below {settings.collapse:.0%} of its peak {peak:.3f}",
+            message=f"reward {mean:.3f} has fallen from its peak {peak:.3f} by more than {limit:.3f}",
         )
-    best = reading.level("reward_mean", "highest")
     if (
         best is not None
         and down > settings.cusum.h
-        and best.location - mean > (1 - settings.decline) * abs(best.location)
+        and best.location - mean > max((1 - settings.decline) * abs(best.location), settings.decline_noise * noise)
     ):
         return Finding(
             state=State.WARN,

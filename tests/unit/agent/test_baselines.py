@@ -81,12 +81,24 @@ def test_non_finite_values_are_counted_and_change_nothing() -> None:
 
 
 def test_a_slow_ramp_drags_the_average_but_not_the_anchor() -> None:
-    noise = np.random.default_rng(5).normal(0, 1, 1030)
-    flat = learnt(noise[:30])
-    ramped = learnt(noise[30:] + np.linspace(0, 20, 1000), start=flat)
+    noise = np.random.default_rng(5).normal(0, 1, 1100)
+    flat = learnt(noise[:100])
+    ramped = learnt(noise[100:] + np.linspace(0, 20, 1000), start=flat)
     assert ramped.average is not None
     assert ramped.average.location > 15
     assert ramped.anchor == flat.anchor
+
+
+def test_the_anchor_is_made_of_the_first_hundred_values() -> None:
+    values = np.random.default_rng(6).normal(4, 1, (200, 130))
+    errors = {}
+    for n in (30, 100, 130):
+        found = [learnt(row[:n]).anchor for row in values]
+        errors[n] = np.std([level.location - 4 for level in found if level is not None])
+        assert np.median([level.scale for level in found if level is not None]) == pytest.approx(1, abs=0.1)
+    assert errors[30] == pytest.approx(0.23, abs=0.03)
+    assert errors[100] == pytest.approx(0.13, abs=0.03)
+    assert errors[130] == errors[100]
 
 
 def test_a_constant_signal_has_a_floor_under_its_scale() -> None:
@@ -98,7 +110,7 @@ def test_a_constant_signal_has_a_floor_under_its_scale() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("window", 49), ("warmup", 9), ("clip", 0.5), ("floor_relative", -1.0), ("floor_absolute", 0.0)],
+    [("window", 49), ("warmup", 9), ("settle", -1), ("clip", 0.5), ("floor_relative", -1.0), ("floor_absolute", 0.0)],
 )
 def test_bad_settings_name_the_field(field: str, value: float) -> None:
     with pytest.raises(ConfigError, match=rf"baseline\.{field}: {value}"):
@@ -106,7 +118,7 @@ def test_bad_settings_name_the_field(field: str, value: float) -> None:
 
 
 def test_the_extremes_of_the_average_are_kept_from_the_anchor_on() -> None:
-    settings = BaselineSettings()
+    settings = BaselineSettings(settle=30)
     learnt, averages = Baseline(), []
     for x in [*([1.0] * 30), *([5.0] * 60), *([-3.0] * 120)]:
         learnt = learnt.updated(x, settings)
