@@ -18,6 +18,7 @@ from trimtab.api.routes import (
     health,
     incidents,
     jobs,
+    kill,
     mode,
     probes,
     proposals,
@@ -44,7 +45,8 @@ def create_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     app.state.metrics = metrics = Metrics(service)
-    for router in (summaries, jobs, signals, health, incidents, events, controls, mode, proposals, probes, dashboard):
+    acting = (controls, mode, kill, proposals)
+    for router in (summaries, jobs, signals, health, incidents, events, *acting, probes, dashboard):
         app.include_router(router.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_middleware(Guard)

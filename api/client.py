@@ -135,6 +135,10 @@ class Client:
         body = {"mode": mode, "reason": reason, "issuer": issuer}
         return self._ask(ModeView, "PUT", f"/v1/jobs/{job}/mode", body).mode
 
+    def kill(self, job: str, *, reason: str, issuer: str = OPERATOR) -> ControlsView:
+        """Lift every override, whoever set it, and take the agent's hands off."""
+        return self._ask(ControlsView, "POST", f"/v1/jobs/{job}/kill", {"reason": reason, "issuer": issuer})
+
     def proposals(self, job: str) -> list[Proposal]:
         """Changes that wait for an answer, or stand as advice."""
         return self._ask(Proposals, "GET", f"/v1/jobs/{job}/proposals").proposals

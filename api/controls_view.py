@@ -52,6 +52,8 @@ class ControlsView(View):
     reason: str = Field(description="Of the last change.")
     issuer: str = Field(description="Of the last change.")
     refusals: list[str] = Field(description="Why the trainer did not apply an override, one line each.")
+    locked: str = Field(description="Why the agent acts no more until a person sets its mode; empty where it may.")
+    killed: bool = Field(description="The kill switch is set: nothing is overridden until a person sets the mode.")
     controls: list[ControlView]
 
 
@@ -72,6 +74,8 @@ def controls_view(state: RunState) -> ControlsView:
         reason=state.reason,
         issuer=state.issuer,
         refusals=list(reported.refusals) if reported else [],
+        locked=state.ladder.locked,
+        killed=state.killed,
         controls=[
             ControlView(
                 name=name,

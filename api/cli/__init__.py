@@ -19,6 +19,7 @@ COMMANDS = {
     "calibrate": "trimtab.api.cli.calibrate",
     "serve": "trimtab.api.cli.serve",
     "status": "trimtab.api.cli.status",
+    "kill": "trimtab.api.cli.kill",
     "sync": "trimtab.api.cli.sync",
     "replay": "trimtab.api.cli.replay",
     "backtest": "trimtab.api.cli.backtest",

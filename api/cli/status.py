@@ -101,6 +101,10 @@ def _show_health(console: Console, health: HealthView) -> None:
     for proposal in health.proposals:
         console.print(f"proposal {proposal.id}: {_written(proposal.overrides)}: {proposal.reason}", markup=False)
     console.print(f"overrides, generation {controls.generation}: {_overrides(controls)}", markup=False, soft_wrap=True)
+    if controls.killed:
+        console.print("the kill switch is set: set the mode to let anything be overridden again", style="yellow")
+    if controls.locked:
+        console.print(f"locked out: {controls.locked}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     for refusal in controls.refusals:
         console.print(f"refused by the trainer: {refusal}", markup=False, soft_wrap=True)
     if line.quarantined or health.dropped:

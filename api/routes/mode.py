@@ -42,8 +42,10 @@ def set_mode(
     change: Annotated[ModeChange, BodyParameter(examples=[{"mode": "auto", "reason": "watched it for a week"}])],
     service: ServiceOf,
 ) -> ModeView:
-    """Setting the mode that it is in already changes nothing and leaves no trace."""
-    if service.state(job).mode is not change.mode:
+    """Setting the mode that it is in already changes nothing and leaves no trace, unless it lets a locked agent act
+    again or takes the kill switch back."""
+    state = service.state(job)
+    if state.mode is not change.mode or state.killed or state.ladder.locked:
         action = OperatorAction(
             job=job, verb=OperatorVerb.SET_MODE, issuer=change.issuer, reason=change.reason, mode=change.mode
         )

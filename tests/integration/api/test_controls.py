@@ -208,6 +208,29 @@ def test_the_mode_is_set_once_and_leaves_one_trace(client: Client, plant: Plant)
     assert client.register(plant.job, mode="auto").mode == "auto"
 
 
+def test_the_kill_switch_lifts_everything_until_somebody_sets_the_mode(client: Client, plant: Plant) -> None:
+    client.set_mode("run", "auto", reason="let it")
+    client.patch_controls("run", {"clip_high": 0.3}, reason="wider")
+    drive(client, plant, 2)
+    assert plant.overrides == {"clip_high": 0.3}
+    view = client.kill("run", reason="hands off", issuer="ada")
+    assert (view.overrides, view.killed, view.generation) == ({}, True, 2)
+    drive(client, plant, 2)
+    assert plant.overrides == {}
+    with pytest.raises(ClientError, match="the kill switch is set"):
+        client.patch_controls("run", {"clip_high": 0.3}, reason="again")
+    assert "the kill switch is set" in trimtab("status", "run", "--url", str(client.url)).stdout
+    client.set_mode("run", "observe", reason="over")
+    assert client.controls("run").killed is False
+    assert [event.kind for event in client.events("run") if event.kind == "killed"] == ["killed"]
+
+
+def test_the_command_kills_too(client: Client, plant: Plant) -> None:
+    done = trimtab("kill", plant.job, "--reason", "hands off", "--url", str(client.url))
+    assert (done.returncode, "no override is wanted any more" in done.stdout) == (0, True)
+    assert client.controls(plant.job).killed
+
+
 def test_a_proposal_waits_for_a_person_and_is_done_when_approved(client: Client) -> None:
     client.register("run", mode="approve")
     plant = Plant(seed=0, noisy_from=0)

@@ -1,0 +1,109 @@
+"""Each remedy: what it offers, and when it is out."""
+
+from dataclasses import replace
+
+import pytest
+from agent_runs import CAPABLE
+
+from trimtab.agent.ladders import LADDERS, ladder_against
+from trimtab.agent.limits import Limit, Limits
+from trimtab.agent.remedies import REMEDIES
+from trimtab.agent.remedy import Refusal, Situation
+from trimtab.hooks.controls import CONTROL_NAMES, Capabilities, Controls, ControlValue, Liveness
+
+ABLE = replace(
+    CAPABLE,
+    controls=dict.fromkeys(CONTROL_NAMES, Liveness.LIVE),
+    sampler_formats=("nvfp4", "fp8-row", "bf16"),
+    train_formats=("nvfp4", "nvfp4-46", "fp8-row", "bf16"),
+    checkpoints=("1:10", "1:20"),
+)
+
+
+def situation(capabilities: Capabilities = ABLE, **applied: ControlValue) -> Situation:
+    controls = Controls(**({"ratio_reference": "sampler"} | applied))  # type: ignore[arg-type]
+    return Situation(applied=controls, capabilities=capabilities, staleness=4.0, checkpoint="1:10")
+
+
+OFFERS = [
+    ("score_centering", {}, {"ratio_reference": "recomputed", "centering": True}),
+    ("recomputed_ratio", {}, {"ratio_reference": "recomputed"}),
+    ("calibrated_clipping", {}, {"clip_mode": "calibrated"}),
+    ("truncated_importance", {}, {"ratio_reference": "recomputed", "importance": "tis"}),
+    ("truncated_importance", {"objective": "reinforce"}, {"importance": "tis"}),
+    ("masked_importance", {}, {"ratio_reference": "recomputed", "importance": "mis"}),
+    ("masked_importance", {"objective": "reinforce"}, {"importance": "mis"}),
+    ("fresher_rollouts", {}, {"max_staleness": 2.0}),
+    ("smaller_steps", {"lr_scale": 0.5}, {"lr_scale": 0.25}),
+    ("dequantised_backward", {"backward": "quantized"}, {"backward": "dequantized"}),
+    ("four_over_six", {"train_format": "nvfp4"}, {"train_format": "nvfp4-46"}),
+    ("bf16_last_layers", {}, {"bf16_last": 0.15}),
+    ("sampler_precision", {"sampler_format": "nvfp4"}, {"sampler_format": "fp8-row"}),
+    ("sampler_precision", {"sampler_format": "fp8-row"}, {"sampler_format": "bf16"}),
+    ("trainer_precision", {"train_format": "nvfp4-46"}, {"train_format": "fp8-row"}),
+    ("restore_checkpoint", {}, {"restore": "1:10"}),
+    ("pause", {}, {"paused": True}),
+]
+
+
+@pytest.mark.parametrize(("name", "applied", "offer"), OFFERS)
+def test_what_a_remedy_offers(name: str, applied: dict[str, ControlValue], offer: dict[str, ControlValue]) -> None:
+    assert REMEDIES[name](situation(**applied)) == offer
+
+
+@pytest.mark.parametrize(("name", "applied", "offer"), OFFERS)
+def test_what_is_in_effect_is_not_offered_again(
+    name: str, applied: dict[str, ControlValue], offer: dict[str, ControlValue]
+) -> None:
+    again = REMEDIES[name](situation(**(applied | offer)))
+    assert isinstance(again, Refusal) or again != offer
+
+
+@pytest.mark.parametrize("name", REMEDIES)
+def test_a_trainer_without_controls_is_offered_nothing(name: str) -> None:
+    outcome = REMEDIES[name](replace(situation(Capabilities(controls={})), staleness=None, checkpoint=""))
+    assert isinstance(outcome, Refusal)
+    assert outcome.reason
+
+
+def test_fresh_rollouts_cannot_be_fresher() -> None:
+    for staleness in (None, 0.0, 0.9):
+        assert isinstance(REMEDIES["fresher_rollouts"](replace(situation(), staleness=staleness)), Refusal)
+
+
+def test_a_format_that_the_sampler_cannot_take_is_passed_over() -> None:
+    able = replace(ABLE, sampler_formats=("nvfp4", "bf16"))
+    assert REMEDIES["sampler_precision"](situation(able, sampler_format="nvfp4")) == {"sampler_format": "bf16"}
+
+
+def test_every_remedy_stands_on_a_ladder_and_every_rung_is_a_remedy() -> None:
+    assert {name for ladder in LADDERS.values() for name in ladder} == set(REMEDIES)
+
+
+@pytest.mark.parametrize(
+    ("applied", "gradients", "ladder"),
+    [
+        ({"ratio_reference": "sampler"}, False, "precision"),
+        ({"ratio_reference": "recomputed"}, False, "drift"),
+        ({"ratio_reference": "sampler", "objective": "reinforce"}, False, "drift"),
+        ({"ratio_reference": "sampler"}, True, "backward"),
+    ],
+)
+def test_the_ladder_is_the_controls(applied: dict[str, str], gradients: bool, ladder: str) -> None:
+    assert ladder_against(Controls(**applied), gradients=gradients) == LADDERS[ladder]  # type: ignore[arg-type]
+
+
+def test_limits_bound_the_move_and_the_value() -> None:
+    limits = Limits(lr_scale=Limit(low=0.2, high=1.0, move=0.25))
+    assert limits.bounded({"lr_scale": 0.5}, Controls()) == {"lr_scale": 0.75}
+    assert limits.bounded({"lr_scale": 0.1}, Controls(lr_scale=0.21)) == {"lr_scale": 0.2}
+    refusal = limits.bounded({"lr_scale": 0.1}, Controls(lr_scale=0.2))
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == "lr_scale: 0.2 is at the limit of the job's settings"
+    assert limits.bounded({"centering": True}, Controls()) == {"centering": True}
+
+
+def test_what_is_untouched_stays_so() -> None:
+    refusal = Limits(untouched=("centering",)).bounded({"centering": True}, Controls())
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason.startswith("centering: ")
