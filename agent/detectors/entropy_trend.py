@@ -3,17 +3,18 @@
 Let M be mean5(entropy), R and s location and scale of its delayed average (`trimtab.agent.lagged`, 40 steps), and R0
 what R was at first, at least 0.05 nats. WARN when
 
-    M > R + max(0.15 R0, 3.5 s)        the policy dissolves
-    M < R - max(0.11 R0, 3.5 s)        it collapses
+    M > R + max(0.15 R0, 4 s)        the policy dissolves
+    M < R - max(0.12 R0, 4 s)        it collapses
 
-and the reward has not risen by one of its sd over the same time: entropy that buys reward is how training works. The
-share is of R0, not of R, because a healthy run falls by ever less of it, and then only wanders in relative terms
-(0.014 to 0.004 nats at a reward of 0.99).
+and mean5(reward) is not above its own delayed average by 0.7 of its sd: entropy that buys reward is how training
+works. The share is of R0, not of R, because a healthy run falls by ever less of it, and then only wanders in relative
+terms (0.014 to 0.004 nats at a reward of 0.99).
 
-Expected false alarms: about one in 30,000 healthy steps, for an entropy that wanders by 3 % (AR(1), coefficient 0.9).
-Measured on such runs: a rise to three times in 200 steps is seen after 15 to 25 steps, a fall to a tenth after 27 to
-38. A fall to 30 % over 800 steps as the reward goes from 0.5 to 0.9 is silent. What comes slower than that, or does
-harm at once, is for the detectors of harm. It begins to judge 70 steps into an attempt.
+Expected false alarms, for an entropy that wanders by 3 % (AR(1), coefficient 0.9): 1 in 60,000 steps where nothing
+happens, 5 in 60,000 of a fall to 30 % over 800 steps that takes the reward from 0.5 to 0.9. On the same a rise to three
+times in 200 steps, at a constant reward, is seen after 17 steps (24 at the latest, of 40 runs), a fall to a tenth after
+30 (40 at the latest, of 60 runs). What comes slower than that, or does harm at once, is for the detectors of harm. It
+begins to judge 70 steps into an attempt.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ class EntropyTrendSettings:
     """Steps before which the reference ends."""
     rise: float = 0.15
     """Rise that alarms, as a share of the entropy at first."""
-    fall: float = 0.11
+    fall: float = 0.12
     """Fall that alarms, as a share of the entropy at first."""
-    noise: float = 3.5
+    noise: float = 4.0
     """Scales of the reference below which neither is one."""
+    gain: float = 0.7
+    """Gain of the mean reward that pays for either, in sd of one step's reward."""
     floor: float = 0.05
     """Least that counts as the entropy at first, nats."""
 
@@ -49,6 +52,7 @@ class EntropyTrendSettings:
         require(0 < self.rise <= MOST, "detectors.entropy_trend.rise", self.rise, f"in (0, {MOST}]")
         require(0 < self.fall < 1, "detectors.entropy_trend.fall", self.fall, "between 0 and 1")
         require(0 <= self.noise <= MOST, "detectors.entropy_trend.noise", self.noise, f"in [0, {MOST}]")
+        require(0 <= self.gain <= MOST, "detectors.entropy_trend.gain", self.gain, f"in [0, {MOST}]")
         require(0 < self.floor <= MOST, "detectors.entropy_trend.floor", self.floor, f"in (0, {MOST}]")
 
 
@@ -82,7 +86,7 @@ class EntropyTrend:
         lower = max(settings.fall * unit, settings.noise * then.scale)
         moved = mean - then.location
         score = moved / upper if moved > 0 else -moved / lower
-        gain, needed = self._gain(reading)
+        gain, needed = self._gain(settings, reading)
         bought = gain is not None and gain > needed
         told = "" if gain is None else f", reward {gain:+.3f} in that time"
         return Finding(
@@ -99,9 +103,9 @@ class EntropyTrend:
             f"(limits {-lower:+.4f} and {upper:+.4f}){told}",
         )
 
-    def _gain(self, reading: Reading) -> tuple[float | None, float]:
+    def _gain(self, settings: EntropyTrendSettings, reading: Reading) -> tuple[float | None, float]:
         """Gain of the mean reward over its delayed average, and what makes it one."""
         mean, then = reading.mean("reward_mean"), self.reward.then
         if mean is None or then is None or not isfinite(mean):
             return None, 0.0
-        return mean - then.location, then.scale
+        return mean - then.location, settings.gain * then.scale

@@ -1,10 +1,11 @@
 """The reward falls.
 
 1. Collapse, CRITICAL: mean5(reward) below 60 % of its highest value so far, at least `margin` below it, and at least
-   3.5 sd of one step's reward, or half of that value where the sd is larger. The highest of many means is 1.5 sd above
-   what they are of (8 prompts of 8 binary rewards: sd 0.1), so a fall from it by 3.5 sd is one by 4.5 sd of a mean.
-   Highest values that are not positive count by size: the fall must exceed 40 % of |peak|. On collapsing runs this is
-   the onset itself, so a detector that leads must come before it.
+   4.5 sd of one step's reward, or half of that value where the sd is larger. The highest of many means is 1.5 sd above
+   what they are of (8 prompts of 8 binary rewards: sd 0.1), and a sd that is told from few steps may be a fifth too
+   small, so that is a fall by 4.5 sd of a mean at least. Highest values that are not positive count by size: the fall
+   must exceed 40 % of |peak|. On collapsing runs this is the onset itself, so a detector that leads must come before
+   it.
 2. Decline, WARN: the downward CUSUM (k = 1, h = 20) of the standardised distance to the highest average so far
    exceeds h, and mean5(reward) is below that average by 15 % of it and by 1.5 sd. It sees a slow fall that the first
    rule meets late: some 30 steps into a fall from 0.5 to 0.01 over 100 steps (64 binary rewards a step); and one that
@@ -40,7 +41,7 @@ class RewardSettings:
     cusum: CusumSettings = field(default_factory=CusumSettings)
     decline: float = 0.85
     """Share of the highest average below which a decline counts."""
-    collapse_noise: float = 3.5
+    collapse_noise: float = 4.5
     """Smallest fall that is a collapse, in sd of one step's reward."""
     decline_noise: float = 1.5
     """Smallest fall that is a decline, in sd of one step's reward."""
