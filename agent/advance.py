@@ -18,12 +18,13 @@ from trimtab.agent.acknowledgement import acknowledged, awaited
 from trimtab.agent.changes import event
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.detectors import DETECTORS, Detectors
-from trimtab.agent.incidents import advanced, fingerprint, is_open
+from trimtab.agent.incidents import Moment, advanced, fingerprint, is_open
 from trimtab.agent.operator import obeyed
 from trimtab.agent.policy import decided
 from trimtab.agent.reading import Reading
 from trimtab.agent.reference import reference_for
 from trimtab.agent.regime import conditioned, is_over, mean_entropy, restarted
+from trimtab.agent.resume import in_grace, worst_of
 from trimtab.agent.run_state import Reported, RunState
 from trimtab.agent.signals import read_all
 from trimtab.agent.state import Event, EventKind, OperatorAction, Verdict
@@ -120,7 +121,17 @@ def _located(state: RunState, summary: StepSummary) -> tuple[RunState, tuple[Eve
     )
     if not begins:
         return state, ()
-    state = replace(state, tracks={}, detectors=Detectors(), verdicts={}, regime_entropy=None, canary=None, history={})
+    past = worst_of(state.tracks, state.past)
+    state = replace(
+        state,
+        tracks={},
+        past=past,
+        detectors=Detectors(),
+        verdicts={},
+        regime_entropy=None,
+        canary=None,
+        history={},
+    )
     return state, (event(state, EventKind.ATTEMPT_STARTED, f"attempt {summary.attempt} from step {summary.step}"),)
 
 
@@ -138,7 +149,14 @@ def _read(config: AgentConfig, state: RunState, summary: StepSummary, *, acted: 
     reference = reference_for(config.references, summary.applied)
     if reference is not None and is_over(config.regime, reference.entropy, entropy):
         reference = None
-    return state, Reading(summary=summary, tracks=tracks, window=config.window, reference=reference)
+    return state, Reading(
+        summary=summary,
+        tracks=tracks,
+        window=config.window,
+        reference=reference,
+        past=state.past,
+        steps=state.steps,
+    )
 
 
 def _judged(config: AgentConfig, state: RunState, reading: Reading) -> tuple[RunState, tuple[Event, ...]]:
@@ -149,14 +167,17 @@ def _judged(config: AgentConfig, state: RunState, reading: Reading) -> tuple[Run
         memory[name], finding = getattr(state.detectors, name).update(settings, reading)
         verdicts[name] = finding.signed(name)
         events += _verdict_events(state, state.verdicts.get(name), verdicts[name])
-    incidents, more = advanced(
-        state.incidents,
-        verdicts,
-        config.incidents,
+    state = replace(state, silences=tuple(each for each in state.silences if not each.is_over(state.tick)))
+    now = Moment(
         job=state.job,
         attempt=state.attempt,
         step=state.last_step,
+        tick=state.tick,
+        silenced=frozenset(silence.fingerprint for silence in state.silences),
+        grace=in_grace(config.incidents.grace, state.steps, state.tick),
+        applied=reading.summary.applied,
     )
+    incidents, more = advanced(state.incidents, verdicts, config.incidents, now)
     # A baseline that is known stands still while its signal alarms. One that a new attempt or an action has made start
     # again is learnt all the same: nothing else could ever judge the signal, and its incident would stay open for good.
     frozen = {

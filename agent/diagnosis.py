@@ -1,7 +1,9 @@
 """Is this a mismatch that a remedy is for, or a fault that no control can mend?
 
 Remedies are for statistical mismatch: finite values, a spread and no offset, and weights that still carry enough of
-the batch. Anything else needs a person or an engine restart, and a correction on top of it would only hide it.
+the batch. Anything else needs a person or an engine restart, and a correction on top of it would only hide it. The
+faults have names: those of `trimtab.agent.detectors.pipeline`, values that are not finite, and a mask without tokens.
+Right after a resume nothing is done either.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from math import isfinite
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.incidents import broken
 from trimtab.agent.reading import Reading
+from trimtab.agent.resume import in_grace
 from trimtab.agent.run_state import RunState
 
 
@@ -26,16 +29,15 @@ class Fault:
 
 def fault(config: AgentConfig, state: RunState, reading: Reading) -> Fault | None:
     """The fault that stands in the way of every remedy, or None."""
-    for incident in broken(state.incidents):
-        return Fault(kind=incident.detector, reason=f"no remedy on broken inputs: {incident.message}")
-    offset, limit = reading.value("mismatch_mean"), config.detectors.mismatch.offset_limit
-    if offset is not None and abs(offset) > limit:
-        return Fault(
-            kind="offset",
-            reason=f"log-probs differ by {offset:+.2f} nats on average (limit {limit:g}): "
-            "check the weights, scales and token alignment",
-        )
+    for incident in broken(state.incidents, config.incidents):
+        kind = incident.rule or incident.detector
+        return Fault(kind=kind, reason=f"no remedy on broken inputs: {incident.message}")
+    pipeline = state.verdicts.get("pipeline")
+    if pipeline is not None and pipeline.state.alarming:
+        return Fault(kind=pipeline.rule, reason=f"no remedy for a fault of the pipeline: {pipeline.message}")
     ess, floor = reading.mean("ess"), config.policy.ess_floor
     if ess is not None and not (isfinite(ess) and ess >= floor):
         return Fault(kind="ess", reason=f"effective sample size {ess:.3f} is below {floor:g}: inconclusive")
+    if in_grace(config.incidents.grace, state.steps, state.tick):
+        return Fault(kind="grace", reason=f"resumed {state.steps} steps ago: what alarms may pass")
     return None

@@ -5,20 +5,30 @@
 - `keep_firing_for`: a firing incident resolves after that many steps judged OK. A step that could not be judged
   (non-finite, too few tokens, not observed) neither alarms nor counts. Without such a hold a control flapped 11 times
   in 80 steps, with it 5 times.
-- Inhibition: while broken inputs are firing and CRITICAL, nothing else opens an incident of its own. NaN log-probs
-  explain a reward of 0.
+- `group_interval`: broken inputs, whose signs are single steps, do not resolve sooner than that after they began.
+  What comes back within it goes on as the same incident. One that began `flap_count` times within `flap_steps` is
+  flapping: it is told once, with its rate, and resolves after `group_interval` steps judged OK.
+- Inhibition and grouping: of incidents with one cause, one is told (`trimtab.agent.grouping`).
+- Silences: what a person does not want to be told of is there all the same, and acted on.
+- Grace: what alarms right after a resume is a transient until the grace is over (`trimtab.agent.resume`).
 - A fingerprint is job and detector, so a condition that comes back is the same incident, counted in `occurrences`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
+from trimtab.agent.advice import advised
 from trimtab.agent.checks import MOST, require
 from trimtab.agent.detector import Role
 from trimtab.agent.detectors import DETECTORS
+from trimtab.agent.grouping import order, root_of
 from trimtab.agent.state import Event, EventKind, Incident, Phase, State, Verdict
+from trimtab.hooks.controls import Controls
+
+NEVER_PASSING = ("nonfinite", "tokens")
+"""Detectors whose alarms are no transient, at a resume either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +39,39 @@ class IncidentSettings:
     """Further alarming steps in a row that a WARN needs before it fires."""
     keep_firing_for: int = 20
     """Steps judged OK before a firing incident resolves."""
+    group_interval: int = 50
+    """Steps from its beginning before an incident of broken inputs resolves; and steps judged OK before one that comes
+    and goes does."""
+    flap_count: int = 2
+    """Times that an incident begins within `flap_steps` from which it is flapping."""
+    flap_steps: int = 100
+    """Steps over which beginnings are counted."""
+    grace: int = 10
+    """Steps after a resume in which what alarms is a transient, and nothing is done by itself."""
 
     def __post_init__(self) -> None:
         require(0 <= self.for_steps <= MOST, "incidents.for_steps", self.for_steps, f"0 to {MOST}")
-        require(1 <= self.keep_firing_for <= MOST, "incidents.keep_firing_for", self.keep_firing_for, f"1 to {MOST}")
+        for name in ("keep_firing_for", "group_interval"):
+            require(1 <= getattr(self, name) <= MOST, f"incidents.{name}", getattr(self, name), f"1 to {MOST}")
+        require(2 <= self.flap_count <= 1000, "incidents.flap_count", self.flap_count, "2 to 1000")
+        require(1 <= self.flap_steps <= 1000, "incidents.flap_steps", self.flap_steps, "1 to 1000")
+        require(0 <= self.grace <= MOST, "incidents.grace", self.grace, f"0 to {MOST}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """What incidents have to know of a step besides its verdicts."""
+
+    job: str
+    attempt: int
+    step: int
+    tick: int
+    """Summaries judged in all attempts."""
+    silenced: Collection[str] = ()
+    """Fingerprints that a person silenced."""
+    grace: bool = False
+    """The step lies in the grace after a resume."""
+    applied: Controls = field(default_factory=Controls)
 
 
 def fingerprint(job: str, detector: str) -> str:
@@ -51,108 +90,148 @@ def played_by(role: Role) -> tuple[str, ...]:
 
 
 def firing(incidents: Mapping[str, Incident], role: Role) -> list[Incident]:
-    """The firing incidents of the detectors that play a role, in the order of `DETECTORS`."""
+    """The firing incidents of the detectors that play a role, in the order of `DETECTORS`, whether told or not."""
     found = {incident.detector: incident for incident in incidents.values() if incident.phase is Phase.FIRING}
     return [found[name] for name in played_by(role) if name in found]
 
 
-def broken(incidents: Mapping[str, Incident]) -> list[Incident]:
-    """The incidents that say that the inputs are broken."""
-    return [incident for incident in firing(incidents, Role.INPUT) if incident.severity is State.CRITICAL]
+def broken(incidents: Mapping[str, Incident], settings: IncidentSettings) -> list[Incident]:
+    """The incidents that say that the inputs are broken, or were a short time ago."""
+    return [
+        incident
+        for incident in firing(incidents, Role.INPUT)
+        if incident.severity is State.CRITICAL and incident.clean < settings.keep_firing_for
+    ]
 
 
 def advanced(
-    incidents: Mapping[str, Incident],
-    verdicts: Mapping[str, Verdict],
-    settings: IncidentSettings,
-    *,
-    job: str,
-    attempt: int,
-    step: int,
+    incidents: Mapping[str, Incident], verdicts: Mapping[str, Verdict], settings: IncidentSettings, now: Moment
 ) -> tuple[dict[str, Incident], tuple[Event, ...]]:
     """Incidents by fingerprint after one step's verdicts (by detector), and what changed."""
-    now = dict(incidents)
+    all_of_them = dict(incidents)
     events: list[Event] = []
-    inputs = played_by(Role.INPUT)
-    for name in sorted(verdicts, key=lambda name: name not in inputs):
-        key = fingerprint(job, name)
-        before = now.get(key)
-        inhibited = name not in inputs and broken(now)
-        if verdicts[name].state.alarming and inhibited and not is_open(before):
-            continue
-        after = _next(before, verdicts[name], settings, key, step)
+    for name in sorted(verdicts, key=lambda name: order(verdicts[name])):
+        key = fingerprint(now.job, name)
+        before = all_of_them.get(key)
+        after = _next(before, verdicts[name], settings, key, now)
         if after is None:
-            now.pop(key, None)
+            all_of_them.pop(key, None)
             continue
-        now[key] = after
-        phase_before = before.phase if before is not None else None
-        forgotten = phase_before is Phase.PENDING and after.phase is Phase.RESOLVED
-        if after.phase is not phase_before and not forgotten:
-            events.append(_event(after, attempt, step))
-    return now, tuple(events)
+        alarming = verdicts[name].state.alarming
+        if alarming:
+            root = None if before is not None and before.told else root_of(after, all_of_them, settings.keep_firing_for)
+            after = replace(after, cause=None if root is None else root.fingerprint)
+            after = advised(after, verdicts, now.applied)
+        after = replace(after, silenced=key in now.silenced or (after.silenced and not alarming))
+        all_of_them[key] = after
+        kind = _change(before, after, now)
+        if kind is not None:
+            events.append(_event(kind, after, now))
+    return all_of_them, tuple(events)
 
 
 def _next(
-    before: Incident | None, verdict: Verdict, settings: IncidentSettings, key: str, step: int
+    before: Incident | None, verdict: Verdict, settings: IncidentSettings, key: str, now: Moment
 ) -> Incident | None:
     if verdict.state.alarming:
-        return _alarmed(before, verdict, settings, key, step)
+        return _alarmed(before, verdict, settings, key, now)
     if before is None or before.phase is Phase.RESOLVED:
         return before
     if before.phase is Phase.PENDING:
         return _forgotten(before)
     clean = before.clean + (verdict.state is State.OK)
-    if clean < settings.keep_firing_for:
+    enough = settings.keep_firing_for if before.flap_rate is None else settings.group_interval
+    held = DETECTORS[verdict.detector].ROLE is Role.INPUT and now.tick - before.onsets[-1] < settings.group_interval
+    if held or clean < enough:
         return replace(before, alarms=0, clean=clean)
     message = f"no alarm in {clean} judged steps; the last, at step {before.last_alarm_step}: {before.message}"
-    return replace(before, phase=Phase.RESOLVED, alarms=0, clean=clean, resolved_step=step, message=message)
+    return replace(before, phase=Phase.RESOLVED, alarms=0, clean=clean, resolved_step=now.step, message=message)
 
 
 def _forgotten(pending: Incident) -> Incident | None:
     """A pending incident that stopped in time never was; the firings before it remain counted."""
     if pending.occurrences == 1:
         return None
-    return replace(pending, phase=Phase.RESOLVED, alarms=0, occurrences=pending.occurrences - 1)
+    occurrences, onsets = pending.occurrences - 1, pending.onsets[:-1]
+    return replace(pending, phase=Phase.RESOLVED, alarms=0, occurrences=occurrences, onsets=onsets)
 
 
-def _alarmed(before: Incident | None, verdict: Verdict, settings: IncidentSettings, key: str, step: int) -> Incident:
+def _alarmed(before: Incident | None, verdict: Verdict, settings: IncidentSettings, key: str, now: Moment) -> Incident:
+    begins = before is None or before.phase is Phase.RESOLVED or before.clean >= settings.keep_firing_for
+    onsets = () if before is None else before.onsets
+    if begins:
+        onsets = (*(tick for tick in onsets if tick > now.tick - settings.flap_steps), now.tick)
+    occurrences = (0 if before is None else before.occurrences) + begins
     if before is None or before.phase is Phase.RESOLVED:
         current = Incident(
             fingerprint=key,
             detector=verdict.detector,
             severity=verdict.state,
             phase=Phase.PENDING,
-            since_step=step,
-            last_alarm_step=step,
-            occurrences=1 if before is None else before.occurrences + 1,
+            since_step=now.step,
+            last_alarm_step=now.step,
         )
     else:
         worst = State.CRITICAL if State.CRITICAL in (before.severity, verdict.state) else State.WARN
-        current = replace(before, severity=worst, last_alarm_step=step, alarms=before.alarms + 1, clean=0)
-    current = replace(current, message=verdict.message, evidence=verdict.evidence)
+        current = replace(before, severity=worst, last_alarm_step=now.step, alarms=before.alarms + 1, clean=0)
+    flaps = len(onsets) >= settings.flap_count
+    current = replace(
+        current,
+        occurrences=occurrences,
+        onsets=onsets,
+        flap_rate=len(onsets) / settings.flap_steps if flaps else None,
+        message=verdict.message,
+        evidence=verdict.evidence,
+        rule=verdict.rule,
+    )
+    if flaps:
+        told = f"flapping, {len(onsets)} times within {settings.flap_steps} steps: {verdict.message}"
+        current = replace(current, message=told)
+    if now.grace and current.phase is Phase.PENDING and verdict.detector not in NEVER_PASSING:
+        return replace(current, message=f"resume transient: {current.message}")
     ripe = verdict.state is State.CRITICAL or current.alarms > settings.for_steps
     if current.phase is Phase.PENDING and ripe:
-        return replace(current, phase=Phase.FIRING, firing_step=step)
+        return replace(current, phase=Phase.FIRING, firing_step=now.step)
     return current
 
 
-def _event(incident: Incident, attempt: int, step: int) -> Event:
-    kinds = {
-        Phase.PENDING: EventKind.INCIDENT_PENDING,
-        Phase.FIRING: EventKind.INCIDENT_FIRING,
-        Phase.RESOLVED: EventKind.INCIDENT_RESOLVED,
-    }
+def _change(before: Incident | None, after: Incident, now: Moment) -> EventKind | None:
+    """What the audit trail is told of an incident's step; None where nothing changed."""
+    was = None if before is None else before.phase
+    if after.told and not (before is not None and before.told):
+        return EventKind.INCIDENT_FIRING
+    if after.phase is Phase.FIRING:
+        if was is not Phase.FIRING:
+            return EventKind.INCIDENT_INHIBITED
+        came_back = before is not None and after.occurrences > before.occurrences
+        return EventKind.INCIDENT_FLAPPING if came_back and after.told else None
+    if after.phase is was or (after.phase is Phase.RESOLVED and was is Phase.PENDING):
+        return None
+    if after.phase is Phase.RESOLVED:
+        return EventKind.INCIDENT_RESOLVED
+    if after.cause is not None or after.silenced:
+        return None
+    return EventKind.RESUME_TRANSIENT if now.grace else EventKind.INCIDENT_PENDING
+
+
+def _event(kind: EventKind, incident: Incident, now: Moment) -> Event:
     return Event(
-        kind=kinds[incident.phase],
-        attempt=attempt,
-        step=step,
+        kind=kind,
+        attempt=now.attempt,
+        step=now.step,
         detail={
             "fingerprint": incident.fingerprint,
             "detector": incident.detector,
             "severity": incident.severity.value,
             "since_step": incident.since_step,
             "occurrences": incident.occurrences,
+            "flap_rate": incident.flap_rate,
+            "cause": incident.cause,
+            "silenced": incident.silenced,
             "evidence": dict(incident.evidence),
+            "likely_cause": incident.likely_cause,
+            "proposed": incident.proposed,
+            "cost": incident.cost,
         },
         message=incident.message,
     )

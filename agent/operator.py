@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trimtab.agent.changes import AGENT, Decision, changed, enacted, event, outdated, watched_change, without
+from trimtab.agent.checks import MOST
+from trimtab.agent.detectors import DETECTORS
+from trimtab.agent.incidents import fingerprint
 from trimtab.agent.run_state import Ladder, RunState
-from trimtab.agent.state import Direction, Event, EventKind, Mode, OperatorAction, OperatorVerb, Proposal
+from trimtab.agent.state import Direction, Event, EventKind, Mode, OperatorAction, OperatorVerb, Proposal, Silence
 from trimtab.hooks.controls import CONTROL_NAMES, ControlError, ControlValue, check_value, no_such_control
 from trimtab.hooks.fence import Accepted, settled
 
@@ -30,6 +33,8 @@ def obeyed(state: RunState, action: OperatorAction) -> Decision:
         OperatorVerb.APPROVE: _approved,
         OperatorVerb.REJECT: _rejected,
         OperatorVerb.KILL: _killed,
+        OperatorVerb.SILENCE: _silenced,
+        OperatorVerb.UNSILENCE: _unsilenced,
     }[action.verb](state, action)
 
 
@@ -172,3 +177,37 @@ def _rejected(state: RunState, action: OperatorAction) -> Decision:
         reason = f"rejected by {action.issuer}: {action.reason}"
         ladder = replace(ladder, refused=ladder.refused | {proposal.remedy: reason})
     return replace(state, proposals=rest, ladder=ladder), (row,)
+
+
+def _silenced(state: RunState, action: OperatorAction) -> Decision:
+    """A silence takes the place of one that there is. It is about telling: what is judged and done stays the same."""
+    key = _silenceable(state, action)
+    if action.steps is not None and not 1 <= action.steps <= MOST:
+        raise OperatorError(f"steps: {action.steps} must be 1 to {MOST}, or absent for as long as nobody cancels it")
+    until = None if action.steps is None else state.tick + action.steps + 1
+    silence = Silence(fingerprint=key, issuer=action.issuer, until_tick=until)
+    row = event(state, EventKind.SILENCED, action.reason, fingerprint=key, steps=action.steps, issuer=action.issuer)
+    return replace(state, silences=(*_other_silences(state, key), silence)), (row,)
+
+
+def _unsilenced(state: RunState, action: OperatorAction) -> Decision:
+    key = _silenceable(state, action)
+    rest = _other_silences(state, key)
+    if len(rest) == len(state.silences):
+        silenced = ", ".join(silence.fingerprint for silence in state.silences) or "none"
+        raise OperatorError(f"target: {action.target!r} is not silenced; silenced: {silenced}")
+    row = event(state, EventKind.UNSILENCED, action.reason, fingerprint=key, issuer=action.issuer)
+    return replace(state, silences=rest), (row,)
+
+
+def _silenceable(state: RunState, action: OperatorAction) -> str:
+    """The fingerprint that the action is about."""
+    name = action.target.removeprefix(fingerprint(state.job, ""))
+    if name not in DETECTORS:
+        known = ", ".join(DETECTORS)
+        raise OperatorError(f"target: {action.target!r} is no detector or fingerprint; detectors: {known}")
+    return fingerprint(state.job, name)
+
+
+def _other_silences(state: RunState, key: str) -> tuple[Silence, ...]:
+    return tuple(silence for silence in state.silences if silence.fingerprint != key)

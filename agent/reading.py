@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
 
@@ -30,6 +30,10 @@ class Reading:
     """Steps in a window mean, before it is rounded up to whole cycles of passes; see `trimtab.agent.tracks`."""
     reference: Reference | None = None
     """What a calibration of the job's format says, where it is about a regime such as this."""
+    past: Mapping[str, Level] = field(default_factory=dict)
+    """What some signals were like in the attempts before, at their worst; empty in the first attempt."""
+    steps: int = 0
+    """Steps judged in this attempt, this one included."""
 
     def value(self, name: str) -> float | None:
         """This step's value of a signal; None when it has none."""

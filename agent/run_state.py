@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trimtab.agent.baselines import Level
 from trimtab.agent.canary import Canary, Values
 from trimtab.agent.detectors import Detectors
 from trimtab.agent.rung import Rung
-from trimtab.agent.state import Incident, Mode, Proposal, Verdict
+from trimtab.agent.state import Incident, Mode, Proposal, Silence, Verdict
 from trimtab.agent.tracks import Track
 from trimtab.hooks.controls import Capabilities, Controls, ControlValue
 from trimtab.hooks.records import check_job
@@ -85,6 +86,10 @@ class RunState:
     """By detector, on the newest step."""
     incidents: dict[str, Incident] = field(default_factory=dict)
     """By fingerprint; a resolved one stays until it fires again."""
+    silences: tuple[Silence, ...] = ()
+    """At most one a fingerprint; one that is over stays until the next step."""
+    past: dict[str, Level] = field(default_factory=dict)
+    """What some signals were like in the attempts before, at their worst; see `trimtab.agent.resume`."""
     adopted: dict[str, ControlValue] = field(default_factory=dict)
     """Overrides found at the trainer that this ledger never asked for, kept until a person changes them."""
     person_overrides: dict[str, ControlValue] = field(default_factory=dict)

@@ -58,6 +58,14 @@ class EventKind(StrEnum):
     INCIDENT_PENDING = "incident_pending"
     INCIDENT_FIRING = "incident_firing"
     INCIDENT_RESOLVED = "incident_resolved"
+    INCIDENT_INHIBITED = "incident_inhibited"
+    """An incident fires, and nobody is told: another one explains it, or a person silenced it."""
+    INCIDENT_FLAPPING = "incident_flapping"
+    """An incident that fires already has come back, and goes on as one."""
+    RESUME_TRANSIENT = "resume_transient"
+    """Something alarms right after a resume; it is an incident only if it stays."""
+    SILENCED = "silenced"
+    UNSILENCED = "unsilenced"
     PROPOSED = "proposed"
     APPROVED = "approved"
     REJECTED = "rejected"
@@ -101,11 +109,18 @@ class Finding:
     """The numbers it judged, and the limits it judged them by."""
     message: str = ""
     """One line for a person: what was seen, against what."""
+    rule: str = ""
+    """Which of its rules spoke, where a detector has several that ask for different things."""
 
     def signed(self, detector: str) -> Verdict:
         """The finding as the word of the detector of that name."""
         return Verdict(
-            detector=detector, state=self.state, score=self.score, evidence=self.evidence, message=self.message
+            detector=detector,
+            state=self.state,
+            score=self.score,
+            evidence=self.evidence,
+            message=self.message,
+            rule=self.rule,
         )
 
 
@@ -135,10 +150,45 @@ class Incident:
     clean: int = 0
     """Steps judged OK since the last alarm, those not judged left out; decides when a firing incident resolves."""
     occurrences: int = 1
-    """How often this fingerprint has fired, so that flapping shows as one incident that keeps coming back."""
+    """How often this fingerprint has begun to alarm and fired, so that flapping shows as one incident that keeps coming
+    back."""
+    onsets: tuple[int, ...] = ()
+    """Ticks at which it began, the latest last; those that count for flapping."""
+    flap_rate: float | None = None
+    """Onsets a step, where it comes and goes; None where it does not."""
+    cause: str | None = None
+    """Fingerprint of the incident that explains it: both are told as one. None where it is told for itself."""
+    silenced: bool = False
+    """A person does not want to be told of it."""
     resolved_step: int | None = None
     message: str = ""
     evidence: dict[str, float] = field(default_factory=dict)
+    rule: str = ""
+    """Of the verdict."""
+    likely_cause: str = ""
+    proposed: str = ""
+    """What to do about it."""
+    cost: str = ""
+    """What that costs."""
+
+    @property
+    def told(self) -> bool:
+        """It fires, and people are told of it by itself."""
+        return self.phase is Phase.FIRING and self.cause is None and not self.silenced
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """A person does not want to be told of an incident."""
+
+    fingerprint: str
+    issuer: str
+    until_tick: int | None = None
+    """First summary, counted over all attempts, at which it is over; None until it is cancelled."""
+
+    def is_over(self, tick: int) -> bool:
+        """Whether it no longer holds at a summary."""
+        return self.until_tick is not None and tick >= self.until_tick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +239,8 @@ class OperatorVerb(StrEnum):
     REJECT = "reject"
     KILL = "kill"
     """Lift every override, whoever set it, and observe."""
+    SILENCE = "silence"
+    UNSILENCE = "unsilence"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,3 +257,7 @@ class OperatorAction:
     """For `set_mode`."""
     proposal: int | None = None
     """For `approve` and `reject`: the proposal's id."""
+    target: str = ""
+    """For `silence` and `unsilence`: a detector, or the fingerprint of an incident."""
+    steps: int | None = None
+    """For `silence`: how many steps it lasts; None until it is cancelled."""

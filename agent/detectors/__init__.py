@@ -10,10 +10,15 @@ from trimtab.agent.detectors.drift import Drift, DriftSettings
 from trimtab.agent.detectors.entropy import Entropy, EntropySettings
 from trimtab.agent.detectors.entropy_trend import EntropyTrend, EntropyTrendSettings
 from trimtab.agent.detectors.garbage import Garbage, GarbageSettings
+from trimtab.agent.detectors.invariant import Invariant, InvariantSettings
 from trimtab.agent.detectors.jump import Jump, JumpSettings
+from trimtab.agent.detectors.learning import Learning, LearningSettings
 from trimtab.agent.detectors.limits import Limits, LimitsSettings
 from trimtab.agent.detectors.mismatch import Mismatch, MismatchSettings
 from trimtab.agent.detectors.nonfinite import NonFiniteSettings, NonFiniteValues
+from trimtab.agent.detectors.pipeline import Pipeline, PipelineSettings
+from trimtab.agent.detectors.resume import Resume, ResumeSettings
+from trimtab.agent.detectors.retained import Retained, RetainedSettings
 from trimtab.agent.detectors.reward import Reward, RewardSettings
 from trimtab.agent.detectors.shift import Shift, ShiftSettings
 from trimtab.agent.detectors.slope import Slope, SlopeSettings
@@ -26,6 +31,7 @@ class DetectorSettings:
 
     nonfinite: NonFiniteSettings = field(default_factory=NonFiniteSettings)
     tokens: TokensSettings = field(default_factory=TokensSettings)
+    pipeline: PipelineSettings = field(default_factory=PipelineSettings)
     mismatch: MismatchSettings = field(default_factory=MismatchSettings)
     asymmetry: AsymmetrySettings = field(default_factory=AsymmetrySettings)
     entropy: EntropySettings = field(default_factory=EntropySettings)
@@ -37,6 +43,10 @@ class DetectorSettings:
     drift: DriftSettings = field(default_factory=DriftSettings)
     shift: ShiftSettings = field(default_factory=ShiftSettings)
     entropy_trend: EntropyTrendSettings = field(default_factory=EntropyTrendSettings)
+    retained: RetainedSettings = field(default_factory=RetainedSettings)
+    learning: LearningSettings = field(default_factory=LearningSettings)
+    invariant: InvariantSettings = field(default_factory=InvariantSettings)
+    resume: ResumeSettings = field(default_factory=ResumeSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +55,7 @@ class Detectors:
 
     nonfinite: NonFiniteValues = field(default_factory=NonFiniteValues)
     tokens: Tokens = field(default_factory=Tokens)
+    pipeline: Pipeline = field(default_factory=Pipeline)
     mismatch: Mismatch = field(default_factory=Mismatch)
     asymmetry: Asymmetry = field(default_factory=Asymmetry)
     entropy: Entropy = field(default_factory=Entropy)
@@ -56,6 +67,10 @@ class Detectors:
     drift: Drift = field(default_factory=Drift)
     shift: Shift = field(default_factory=Shift)
     entropy_trend: EntropyTrend = field(default_factory=EntropyTrend)
+    retained: Retained = field(default_factory=Retained)
+    learning: Learning = field(default_factory=Learning)
+    invariant: Invariant = field(default_factory=Invariant)
+    resume: Resume = field(default_factory=Resume)
 
 
 DETECTORS: dict[str, Detector] = {each.name: getattr(Detectors(), each.name) for each in fields(Detectors)}

@@ -41,10 +41,11 @@ class NonFiniteValues:
             return self, Finding(state=State.OK, message="every value is finite")
         root = next((name for name in DEPENDENCY_ORDER if name in found), min(found))
         rest = [name for name in found if name != root]
-        message = f"{root}: {_kinds(found[root])}"
+        message, rule = f"{root}: {_kinds(found[root])}", root if root == "entropy" else ""
         if rest:
             message += f"; then {', '.join(rest)}"
         if root == "rollout_logprobs" and _nothing_left(reading.summary):
+            rule = "sampler"
             message += ". The sampler gave no finite log-prob at all: stop it and load its weights again"
         evidence = {f"{name}.{kind}": float(n) for name, counts in found.items() for kind, n in counts.items() if n}
         return self, Finding(
@@ -52,6 +53,7 @@ class NonFiniteValues:
             score=float(sum(n for counts in found.values() for n in counts.values())),
             evidence=evidence,
             message=message,
+            rule=rule,
         )
 
 

@@ -126,5 +126,5 @@ def test_a_remedy_that_silences_the_signature_and_not_the_harm_is_followed_by_th
 def test_a_run_that_recovers_under_its_remedy_climbs_no_further() -> None:
     session = Session(Plant(seed=0, noisy_from=40), **{"policy.settle": 70}).run(200)
     assert [overrides for _, overrides in session.changes()] == [CENTRED]
-    assert EventKind.INCIDENT_FIRING in {e.kind for e in session.events if e.detail.get("detector") == "reward"}
+    assert EventKind.INCIDENT_INHIBITED in {e.kind for e in session.events if e.detail.get("detector") == "reward"}
     assert session.plant.reward > 0.9

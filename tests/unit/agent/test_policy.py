@@ -19,6 +19,7 @@ def test_observe_neither_proposes_nor_refuses() -> None:
         EventKind.VERDICT_CHANGED,
         EventKind.INCIDENT_PENDING,
         EventKind.INCIDENT_FIRING,
+        EventKind.INCIDENT_INHIBITED,
         EventKind.INCIDENT_RESOLVED,
     }
     assert session.state.generation == 0
@@ -99,9 +100,9 @@ def test_an_entropy_that_is_never_finite_stands_in_no_remedys_way() -> None:
 
 
 def test_an_offset_is_never_remedied() -> None:
-    session = Session(**{"detectors.mismatch.offset_limit": 0.05}).run(30)
+    session = Session(**{"detectors.pipeline.offset_limit": 0.05}).run(30)
     assert session.changes() == []
-    assert [event.detail["fault"] for event in session.of(EventKind.REFUSED)] == ["offset"]
+    assert [event.detail["fault"] for event in session.of(EventKind.REFUSED)] == ["scales"]
 
 
 def test_a_collapsed_effective_sample_is_never_remedied() -> None:
