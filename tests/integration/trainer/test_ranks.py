@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,19 @@ def test_controls_and_a_restore_reach_both_at_the_same_step(two: RankProcesses, 
     assert numbers == [(7, step) for step in range(6)] + [(8, step) for step in range(2, 8)]
     again = {step.step: step for step in first if step.attempt == 7}[2]
     assert first[6].reward_mean == again.reward_mean
+
+
+def test_both_wait_in_a_pause_and_go_on_at_the_same_step(two: RankProcesses, cache: Path, tmp_path: Path) -> None:
+    """With a restore that is told along with it, and carried out on both."""
+    pause = replace(BACK, overrides={"paused": True, "clip_low": 0.1})
+    config = config_of(steps=8, pause={"seconds": 0.5})
+    (first, _), (second, _) = two.run(train, config, tmp_path, cache, {(7, 1): pause, (7, 4): BACK})
+    assert_same_steps(second, first, rel=0)
+    assert [(step.attempt, step.step) for step in first] == [(7, step) for step in range(7)] + [
+        (8, step) for step in range(2, 8)
+    ]
+    assert [step.controls.clip_low for step in first] == [0.2] * 4 + [0.1] * (len(first) - 4)
+    assert not any(step.controls.paused for step in first)
 
 
 def test_a_checkpoint_that_one_rank_cannot_read_is_gone_back_to_by_none(

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from trimtab.hooks.controls import CHOICES, CONTROL_NAMES, NUMERIC_BOUNDS
 from trimtab.hooks.fence import Accepted
 from trimtab.hooks.told import BLOCK, CAPACITY, Told
-from trimtab.hooks.wire import encode
+from trimtab.hooks.wire import NON_FINITE, encode
 
+names = st.text(max_size=20).filter(lambda text: text not in NON_FINITE)  # these are numbers on the wire
 accepted = st.builds(
     Accepted,
     generation=st.integers(1, 2**53),
-    overrides=st.dictionaries(st.text(max_size=9), st.booleans() | st.floats(allow_nan=False) | st.text(max_size=20)),
+    overrides=st.dictionaries(st.text(max_size=9), st.booleans() | st.floats(allow_nan=False) | names),
     refusals=st.lists(st.text(max_size=80), max_size=3).map(tuple),
 )
 
