@@ -26,14 +26,14 @@ from trimtab.agent.reference import reference_for
 from trimtab.agent.regime import conditioned, is_over, mean_entropy, restarted
 from trimtab.agent.resume import in_grace, worst_of
 from trimtab.agent.run_state import Reported, RunState
-from trimtab.agent.signals import read_all
+from trimtab.agent.signals import DRAWN, read_all
 from trimtab.agent.state import Event, EventKind, OperatorAction, Verdict
 from trimtab.agent.tracks import Track
 from trimtab.hooks.controls import CHECKPOINTS
 from trimtab.hooks.records import Command, StepSummary
 
 JUDGED = frozenset(signal for detector in DETECTORS.values() for signal in detector.SIGNALS)
-"""Signals that a detector judges: only these have baselines. The others are drawn, and followed over one window."""
+"""Signals that have baselines: those that a detector asks for. The others are followed over one window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +140,7 @@ def _read(config: AgentConfig, state: RunState, summary: StepSummary, *, acted: 
     tracks = {
         name: state.tracks.get(name, Track()).seen(value, config.window, summary.pass_index)
         for name, value in read_all(summary).items()
+        if name not in DRAWN
     }
     entropy, begun_at = mean_entropy(tracks, config.window), state.regime_entropy
     held = is_open(state.incidents.get(fingerprint(state.job, "asymmetry")))

@@ -32,7 +32,7 @@ class Detector(Protocol):
 
     ROLE: ClassVar[Role]
     SIGNALS: ClassVar[tuple[str, ...]]
-    """Signals whose baselines are frozen while an incident of this detector is open."""
+    """Signals whose baselines are learnt for this detector, and frozen while an incident of it is open."""
 
     def update(self, settings: Any, reading: Reading) -> tuple[Self, Finding]:
         """The detector after the step, and what it makes of the step."""

@@ -67,17 +67,7 @@ class Asymmetry:
     """Remembers the sums of distances to the anchors; forgets them with the regime."""
 
     ROLE: ClassVar[Role] = Role.SIGNATURE
-    SIGNALS: ClassVar[tuple[str, ...]] = (
-        "asymmetry",
-        "asymmetry_mean",
-        "asymmetry_gap",
-        "escape_excess",
-        "update_q05_negative",
-        "update_q05_positive",
-        "update_q95_negative",
-        "update_q95_positive",
-        "clip_fraction_negative",
-    )
+    SIGNALS: ClassVar[tuple[str, ...]] = ("asymmetry", "asymmetry_mean")
 
     tail: Cusum = field(default_factory=Cusum)
     """Of the difference of 5 % quantiles."""

@@ -62,7 +62,7 @@ class Entropy:
     """Remembers the sums of distances to the lowest average, and the last progress."""
 
     ROLE: ClassVar[Role] = Role.HARM
-    SIGNALS: ClassVar[tuple[str, ...]] = ("entropy", "entropy_negative", "entropy_positive")
+    SIGNALS: ClassVar[tuple[str, ...]] = ("entropy",)
 
     cusum: Cusum = field(default_factory=Cusum)
     reward: float | None = None

@@ -33,7 +33,7 @@ class Garbage:
     """Remembers nothing: the window is the signal's own."""
 
     ROLE: ClassVar[Role] = Role.HARM
-    SIGNALS: ClassVar[tuple[str, ...]] = ("garbage_fraction",)
+    SIGNALS: ClassVar[tuple[str, ...]] = ()
 
     def update(self, settings: GarbageSettings, reading: Reading) -> tuple[Garbage, Finding]:
         """See the module."""

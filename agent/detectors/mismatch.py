@@ -62,13 +62,7 @@ class Mismatch:
     """Remembers nothing: the windows are the signals' own."""
 
     ROLE: ClassVar[Role] = Role.SIGNATURE
-    SIGNALS: ClassVar[tuple[str, ...]] = (
-        "mismatch_std",
-        "mismatch_mean",
-        "mismatch_kl",
-        "ess",
-        "clip_fraction_positive",
-    )
+    SIGNALS: ClassVar[tuple[str, ...]] = ("mismatch_std", "mismatch_kl", "ess")
 
     def update(self, settings: MismatchSettings, reading: Reading) -> tuple[Mismatch, Finding]:
         """See the module."""

@@ -32,7 +32,7 @@ class NonFiniteValues:
     """Remembers nothing."""
 
     ROLE: ClassVar[Role] = Role.INPUT
-    SIGNALS: ClassVar[tuple[str, ...]] = ("nonfinite",)
+    SIGNALS: ClassVar[tuple[str, ...]] = ()
 
     def update(self, settings: NonFiniteSettings, reading: Reading) -> tuple[NonFiniteValues, Finding]:  # noqa: ARG002
         """See the module."""

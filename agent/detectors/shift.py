@@ -1,6 +1,6 @@
 """The two signs' distributions of the clipped log-ratio move apart, anywhere along them.
 
-Let F-, F+ be the distribution functions of the clipped log-ratio of negative- and positive-advantage tokens, read at 17
+Let F-, F+ be the distribution functions of the clipped log-ratio of negative- and positive-advantage tokens, read at 9
 fixed points between -0.64 and 0.64 nats, and D = F- - F+. The reference D0 is the mean of D while the asymmetry's
 baseline warms up; D5 follows D with a time constant of five steps. The Kolmogorov-type distance
 
@@ -31,7 +31,7 @@ from trimtab.agent.signals.step import Tokens
 from trimtab.agent.state import Finding, State
 from trimtab.hooks.records import StepSummary
 
-_SIDE = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
+_SIDE = (0.01, 0.04, 0.16, 0.64)
 POINTS = (*(-x for x in reversed(_SIDE)), 0.0, *_SIDE)
 """Where the distribution functions are read, nats."""
 MEMORY = 5

@@ -32,7 +32,7 @@ class Tokens:
     """Counts empty steps."""
 
     ROLE: ClassVar[Role] = Role.INPUT
-    SIGNALS: ClassVar[tuple[str, ...]] = ("tokens",)
+    SIGNALS: ClassVar[tuple[str, ...]] = ()
 
     empty: int = 0
     """Steps in a row without a token."""

@@ -56,6 +56,7 @@ from trimtab.hooks.records import StepSummary
 
 __all__ = [
     "DEPENDENCY_ORDER",
+    "DRAWN",
     "LARGEST",
     "MIN_TOKENS",
     "NEVER_INFINITE",
@@ -111,6 +112,10 @@ SIGNALS: dict[str, Signal] = {
     "staleness": staleness,
     **scalars(),
 }
+
+
+DRAWN = frozenset(quantiles("update", "") | quantiles("mismatch", ""))
+"""Signals that are drawn only: no detector looks back on a quantile, so none is kept in the state."""
 
 
 def read_all(summary: StepSummary) -> dict[str, float | None]:

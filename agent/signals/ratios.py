@@ -113,10 +113,10 @@ def mismatch_worst_length(step: Step) -> float | None:
 def retained_fraction(step: Step) -> float | None:
     """Share of the tokens that importance masking keeps: as reported, or as its band leaves them of the mismatch."""
     reported = step.summary.scalars.get("retained_fraction")
-    controls, found = step.summary.applied, step.summary.sketches.get("mismatch")
-    if reported is not None or found is None or (controls.importance, controls.importance_level) != ("mis", "token"):
+    controls = step.summary.applied
+    if reported is not None or (controls.importance, controls.importance_level) != ("mis", "token"):
         return reported
-    parts = [Tokens(part) for part in found.signs() if part.n]
+    parts = [part for part in step.parts("mismatch").values() if part.n]
     total = sum(part.n for part in parts)
     if total < MIN_TOKENS:
         return None

@@ -79,20 +79,25 @@ def quantile(tokens: SignSketch, q: float) -> float:
 class Step:
     """A summary, and what has been worked out of it."""
 
-    __slots__ = ("_tokens", "summary")
+    __slots__ = ("_parts", "summary")
 
     def __init__(self, summary: StepSummary) -> None:
         self.summary = summary
-        self._tokens: dict[tuple[str, Sign], Tokens | None] = {}
+        self._parts: dict[str, dict[Sign, Tokens]] = {}
+
+    def parts(self, sketch: str) -> dict[Sign, Tokens]:
+        """The tokens of a sketch by sign; empty where the sketch is not there."""
+        found = self._parts.get(sketch)
+        if found is None:
+            whole = self.summary.sketches.get(sketch)
+            found = {} if whole is None else {sign: Tokens(whole.sign(sign)) for sign in Sign}
+            self._parts[sketch] = found
+        return found
 
     def tokens(self, sketch: str, sign: Sign) -> Tokens | None:
         """The tokens of one sign, if there are enough of them to judge."""
-        key = sketch, sign
-        if key not in self._tokens:
-            found = self.summary.sketches.get(sketch)
-            tokens = None if found is None else Tokens(found.sign(sign))
-            self._tokens[key] = None if tokens is None or tokens.n < MIN_TOKENS else tokens
-        return self._tokens[key]
+        tokens = self.parts(sketch).get(sign)
+        return tokens if tokens is not None and tokens.n >= MIN_TOKENS else None
 
     def quantile(self, sketch: str, sign: Sign, q: float) -> float | None:
         """A quantile, if enough tokens lie beyond it."""
@@ -103,13 +108,11 @@ class Step:
 
     def pooled(self, sketch: str, *names: str) -> tuple[float, ...] | None:
         """Means over the tokens of all signs of the sums called `names`, if there are enough tokens to judge."""
-        found = self.summary.sketches.get(sketch)
-        if found is None:
-            return None
-        n = sum(tokens.n for tokens in found.signs())
+        parts = self.parts(sketch).values()
+        n = sum(tokens.n for tokens in parts)
         if n < MIN_TOKENS:
             return None
-        return tuple(sum(tokens.sums[_PLACES[name]] for tokens in found.signs()) / n for name in names)
+        return tuple(sum(tokens.sketch.sums[_PLACES[name]] for tokens in parts) / n for name in names)
 
 
 class Signal:
