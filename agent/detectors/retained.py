@@ -1,10 +1,9 @@
 """The batch shrinks behind the metrics: importance masks drop most of what was sampled.
 
-WARN: mean5 of the retained fraction below 50 %. It is what the trainer reports as `retained_fraction`, or else, under
-`importance = "mis"`, the share of tokens inside the band, read from the sketch of the raw ratios, or of sequences not
-above it. What is retained looks healthy by construction, so no metric of retained tokens can show it. Under importance
-weights the evidence holds the raw maximum and the share that the weights modify: a logged maximum equal to the cap says
-nothing.
+WARN: mean5 of the retained fraction below 50 %. It is the signal of that name, or else, where whole sequences are
+masked (`importance = "mis"`), the share of them that is not above the band. What is retained looks healthy by
+construction, so no metric of retained tokens can show it. Under importance weights the evidence holds the raw maximum
+and the share that the weights modify: a logged maximum equal to the cap says nothing.
 
 Expected false alarms: none seen; masks of healthy runs drop a few percent, those reported of failing ones 50 to 71 %
 (NVIDIA-NeMo/RL#4243).
@@ -48,7 +47,7 @@ class Retained:
 
     def update(self, settings: RetainedSettings, reading: Reading) -> tuple[Retained, Finding]:
         """See the module."""
-        fraction, weights = retained_fraction(reading.summary), raw_weights(reading.summary)
+        fraction, weights = _retained(reading), raw_weights(reading.summary)
         if fraction is None:
             message = "no importance mask, or nothing to see of it"
             return self, Finding(state=State.NOT_OBSERVED, evidence=weights, message=message)
@@ -64,21 +63,14 @@ class Retained:
         )
 
 
-def retained_fraction(summary: StepSummary) -> float | None:
-    """Share of tokens, or sequences, that importance masks leave in the batch; None where that cannot be seen."""
-    if "retained_fraction" in summary.scalars:
-        return summary.scalars["retained_fraction"]
-    applied, whole, raw = summary.applied, summary.sequences, summary.sketches.get("mismatch")
-    if applied.importance != "mis":
-        return None
-    if applied.importance_level == "sequence":
-        return None if whole is None or not whole.observed else 1 - _above(whole, applied.importance_high)
-    if applied.importance_level == "geometric" or raw is None or not any(part.n for part in raw.signs()):
-        return None
-    low, high = (_log(bound) for bound in (applied.importance_low, applied.importance_high))
-    parts = [part for part in raw.signs() if part.n]
-    inside = sum(part.n * (_below(part.fraction_below(high)) - _below(part.fraction_below(low))) for part in parts)
-    return inside / sum(part.n for part in parts)
+def _retained(reading: Reading) -> float | None:
+    """Share of tokens, or of sequences, that importance masks leave in the batch; None where that cannot be seen."""
+    known, applied = reading.value("retained_fraction"), reading.summary.applied
+    whole = reading.summary.sequences
+    if known is not None or whole is None or not whole.observed:
+        return known
+    masks = applied.importance == "mis" and applied.importance_level == "sequence"
+    return 1 - _above(whole, applied.importance_high) if masks else None
 
 
 def raw_weights(summary: StepSummary) -> dict[str, float]:
@@ -101,10 +93,6 @@ def _above(whole: SequenceTotals, high: float) -> float:
 
 def _log(bound: float) -> float:
     return -math.inf if bound <= 0 else math.log(bound)
-
-
-def _below(share: float) -> float:
-    return min(max(share, 0.0), 1.0)
 
 
 def _lengths(summary: StepSummary) -> str:
