@@ -20,6 +20,7 @@ from trimtab.hooks.layout import LIMITS, SIZE, SKETCHES, TENSORS, log_ratios, pa
 from trimtab.hooks.native import LOADER, NativeSums
 from trimtab.hooks.planes import Planes, is_torch, planes
 from trimtab.hooks.records import TokenBatch
+from trimtab.hooks.responses import measure_responses
 from trimtab.hooks.sketch import CELLS, MAX_LOG_RATIO, cell_of
 
 if TYPE_CHECKING:
@@ -123,6 +124,10 @@ def measure(batch: TokenBatch, ready: Planes, reference: RatioReference) -> NDAr
             x = np.clip(log_ratio.astype(np.float64), -MAX_LOG_RATIO, MAX_LOG_RATIO)
             k = np.expm1(x) - x
             part.sums[i, s] += (x.size, x.sum(), x @ x, k.sum(), x @ k, k @ k)
+        if sketch == "mismatch" and live.ndim == 2:
+            tokens = counted & both
+            log_ratio = np.where(tokens, values[numerator], 0) - np.where(tokens, values[denominator], 0)
+            measure_responses(part, live, usable[denominator], tokens, log_ratio)
     for s, sign in enumerate(signs):
         entropy = np.zeros(0)
         if "entropy" in values:

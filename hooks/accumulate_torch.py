@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from trimtab.hooks.accumulate import Drained
 from trimtab.hooks.controls import RatioReference
-from trimtab.hooks.layout import LIMITS, SIZE, SKETCHES, TENSORS, log_ratios, parts
-from trimtab.hooks.records import TokenBatch
+from trimtab.hooks.layout import LIMITS, SIZE, SKETCHES, TENSORS, Parts, log_ratios, parts
+from trimtab.hooks.records import MEAN_LEVELS, TokenBatch
+from trimtab.hooks.responses import LENGTH_STARTS, LOG_CAPS, POSITION_STARTS
 from trimtab.hooks.sketch import CELL_SHIFT, CELLS, MAX_EXPONENT, MAX_LOG_RATIO
 
 
@@ -63,6 +64,8 @@ class DeviceSums:
             k = torch.expm1(x) - x
             rows = torch.stack([both.double(), x, x * x, k, x * k, k * k]).flatten(1)
             part.sums[i] += signs @ rows.T
+            if sketch == "mismatch" and live.ndim == 2:
+                _add_responses(part, live, usable[denominator], both, x)
         n = counted.double()
         entropy_n, entropy = torch.zeros_like(n), torch.zeros_like(n)
         if "entropy" in values:
@@ -79,6 +82,32 @@ class DeviceSums:
         if vector is not None:
             self._vector = torch.zeros_like(vector)
         return vector
+
+
+def _add_responses(
+    part: Parts, live: torch.Tensor, sampled: torch.Tensor, counted: torch.Tensor, x: torch.Tensor
+) -> None:
+    """`trimtab.hooks.responses.measure_responses`, from clamped log-ratios that are 0 where a token is not counted."""
+    width = live.shape[1]
+    tokens = torch.stack([counted.double(), x, x.abs()], dim=-1)
+    places = torch.arange(width, device=live.device)
+    first = torch.where(live, places, width).amin(-1, keepdim=True) if width else 0
+    part.positions[:] += _in_range(places - first, POSITION_STARTS).flatten(1) @ tokens.flatten(0, 1)
+    tokens_of_row, lengths = tokens.sum(1), live.sum(-1)
+    part.lengths[:] += _in_range(lengths, LENGTH_STARTS) @ tokens_of_row
+    n, total = tokens_of_row[:, 0], tokens_of_row[:, 1]
+    observed = n > 0
+    ratio = total.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp() * observed
+    counts = (lengths > 0, (lengths > 0) & ~(live & sampled).any(-1), observed)
+    above = (*(total > cap for cap in LOG_CAPS), *(total.abs() > level * n for level in MEAN_LEVELS))
+    part.responses[0] += 1
+    part.responses[1:] += torch.stack([*counts, ratio, ratio * ratio, *above]).double().sum(-1)
+
+
+def _in_range(values: torch.Tensor, starts: tuple[int, ...]) -> torch.Tensor:
+    """[ranges, ...] 1 where a value is in the range that begins at each of `starts`; float64."""
+    ends = (*starts[1:], torch.iinfo(values.dtype).max)
+    return torch.stack([(values >= start) & (values < end) for start, end in zip(starts, ends, strict=True)]).double()
 
 
 def landing(vector: torch.Tensor) -> Drained:

@@ -5,6 +5,7 @@
     totals    [sign, 5]               the fields of `SignTotals`
     nonfinite [tensor, 5]             the fields of `NonFinite`
     observed  [sketch]                number of batches that carried the sketch's tensors
+    positions, lengths, responses     see `trimtab.hooks.responses`
 
 Everything is a count or a sum, so adding two vectors merges what they saw, and one all-reduce merges a job. A token
 that does not count (masked, or not usable) is counted as a log-ratio of 0, since a device then needs no selection;
@@ -23,7 +24,15 @@ from numpy.typing import NDArray
 
 from trimtab.hooks.controls import RatioReference
 from trimtab.hooks.records import MAX_LOGPROB, NonFinite, SignTotals, StepSummary, TokenBatch
-from trimtab.hooks.sketch import BINS, CELLS, SUMS, ZERO_BIN, Sign, SignSketch, Sketch, bins_of_cells
+from trimtab.hooks.responses import (
+    BUCKET_SUMS,
+    LENGTH_STARTS,
+    POSITION_STARTS,
+    RESPONSE_CELLS,
+    buckets,
+    sequence_totals,
+)
+from trimtab.hooks.sketch import BINS, CELLS, MAX_LOG_RATIO, SUMS, ZERO_BIN, Sign, SignSketch, Sketch, bins_of_cells
 
 Array = NDArray[np.float64]
 
@@ -44,6 +53,9 @@ _SHAPES: tuple[tuple[int, ...], ...] = (
     (SIGNS, _TOTALS),
     (len(TENSORS), len(_KINDS)),
     (len(SKETCHES),),
+    (len(POSITION_STARTS), BUCKET_SUMS),
+    (len(LENGTH_STARTS), BUCKET_SUMS),
+    (RESPONSE_CELLS,),
 )
 SIZE = sum(map(math.prod, _SHAPES))
 
@@ -57,6 +69,9 @@ class Parts:
     totals: Any
     nonfinite: Any
     observed: Any
+    positions: Any
+    lengths: Any
+    responses: Any
 
 
 def parts(vector: Any) -> Parts:
@@ -152,6 +167,7 @@ def measured(summary: StepSummary, vector: Array) -> StepSummary:
         for name, row in zip(TENSORS, part.nonfinite.tolist(), strict=True):
             if any(row):
                 nonfinite[name] = NonFinite(**dict(zip(_KINDS, map(int, row), strict=True)))
+    sequences = sequence_totals(part.responses)
     return replace(
         summary,
         sketches=sketches,
@@ -159,6 +175,9 @@ def measured(summary: StepSummary, vector: Array) -> StepSummary:
         zero=zero_total,
         positive=positive_total,
         nonfinite=nonfinite,
+        by_position=buckets(POSITION_STARTS, part.positions) if sequences else (),
+        by_length=buckets(LENGTH_STARTS, part.lengths) if sequences else (),
+        sequences=sequences,
     )
 
 
@@ -166,7 +185,10 @@ def _sign_sketches(cells: NDArray[np.float64], moments: Array) -> list[SignSketc
     """Every sign of every sketch, in order: from [sketches, 3, CELLS] and [sketches, 3, moments]."""
     n, x, x_sq, k, x_k, k_sq = np.moveaxis(moments, -1, 0)
     excess = x + k
-    sums = np.stack([x, x_sq, n + excess, n + 2 * excess + x_sq + 2 * x_k + k_sq, k], axis=-1)
+    # Where all log-ratios are near -20 little is left of 1 + x + k, and rounding must not make it less than can be.
+    ratio = np.maximum(n + excess, n * math.exp(-MAX_LOG_RATIO))
+    ratio_sq = np.maximum(n + 2 * excess + x_sq + 2 * x_k + k_sq, ratio**2 / np.maximum(n, 1))
+    sums = np.stack([x, x_sq, ratio, ratio_sq, k], axis=-1)
     counts = bins_of_cells(cells)
     counts[..., ZERO_BIN] -= counts.sum(-1) - n
     return SignSketch.rows(counts.reshape(-1, BINS), sums.reshape(-1, len(SUMS)))

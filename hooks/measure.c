@@ -3,12 +3,26 @@
    Tokens are taken in blocks that stay in the first cache. Everything is summed in double; the compiler may reorder
    the sums. */
 #include <float.h>
+#include <limits.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 enum { TENSORS = 7, SKETCHES = 3, SIGNS = 3, CELLS = 2048, MOMENTS = 6, TOTALS = 5, KINDS = 5 };
-enum { ENTROPY = 5, ADVANTAGES = 6, BLOCK = 512, DEAD = SIGNS };
+enum { ENTROPY = 5, ADVANTAGES = 6, BLOCK = 512, DEAD = SIGNS, MISMATCH = 1 };
+enum { RANGES = 6, CAPS = 4, LEVELS = 12, LANES = 16 };
+
+/* Where each range of positions and of lengths begins, and what responses are counted above; as in
+   `trimtab.hooks.responses` and `trimtab.hooks.records`. */
+static const long POSITION_STARTS[RANGES + 1] = {0, 1, 4, 16, 64, 256, LONG_MAX};
+static const long LENGTH_STARTS[RANGES + 1] = {1, 4, 16, 64, 256, 1024, LONG_MAX};
+static const double RATIO_CAPS[CAPS] = {2, 3, 5, 10};
+static const double MEAN_LEVELS[LEVELS] = {.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5};
+
+/* Of some tokens: their number, and the sums of their clamped log-ratios and of the absolute values of these. */
+typedef struct {
+  double tokens, total, absolute;
+} Bucket;
 
 typedef struct {
   double counts[SKETCHES][SIGNS][CELLS];
@@ -16,6 +30,8 @@ typedef struct {
   double totals[SIGNS][TOTALS];
   double nonfinite[TENSORS][KINDS];
   double observed[SKETCHES];
+  Bucket positions[RANGES], lengths[RANGES];
+  double batches, sequences, missing, of_observed, ratio, ratio_sq, ratio_above[CAPS], mean_above[LEVELS];
 } Vector;
 
 /* Tokens by cell. What does not count goes to the spare rows at the end, one cell after another: many increments of
@@ -97,6 +113,7 @@ static void count_cells(const float *x, const uint8_t *sign, long n, Table table
     cell[i] = (uint16_t)(sign[i] * CELLS + (sign[i] == DEAD ? i : place));
   }
   uint32_t *flat = &table[0][0];
+#pragma GCC unroll 8 /* else its speed hangs on where it happens to be placed */
   for (long i = 0; i < n; i++) flat[cell[i]]++;
 }
 
@@ -126,10 +143,11 @@ static inline void select_sign(const float *values, const uint8_t *sign, long n,
   for (long i = 0; i < n; i++) selected[i] = sign[i] == s ? values[i] : 0;
 }
 
-static void add_moments(const float *log_ratio, Signs signs, long n, double (*sums)[MOMENTS]) {
-  float x[BLOCK], k[BLOCK], selected_x[BLOCK], selected_k[BLOCK];
+/* Clamps x as well. */
+static void add_moments(float *x, Signs signs, long n, double (*sums)[MOMENTS]) {
+  float k[BLOCK], selected_x[BLOCK], selected_k[BLOCK];
   for (long i = 0; i < n; i++) { /* dead tokens may give anything here, and are not selected below */
-    x[i] = log_ratio[i] > 20 ? 20 : log_ratio[i] < -20 ? -20 : log_ratio[i];
+    x[i] = x[i] > 20 ? 20 : x[i] < -20 ? -20 : x[i];
     k[i] = excess(x[i]);
   }
   for (int s = 0; s < SIGNS; s++) {
@@ -180,11 +198,96 @@ static void add_totals(const float *advantage, Signs signs, const float *entropy
   }
 }
 
+/* The response whose tokens are being read: a row, which may go through several blocks. */
+typedef struct {
+  long end;    /* of the row, in tokens of the batch */
+  long first;  /* its first live token, once there is one */
+  long length; /* live tokens so far */
+  int sampled; /* whether any of them has a usable sampler log-prob */
+  Bucket all;
+} Response;
+
+static void add_bucket(Bucket *to, Bucket more) {
+  to->tokens += more.tokens;
+  to->total += more.total;
+  to->absolute += more.absolute;
+}
+
+static void close_response(const Response *response, Vector *out) {
+  if (!response->length) return;
+  int range = 0;
+  while (response->length >= LENGTH_STARTS[range + 1]) range++;
+  add_bucket(&out->lengths[range], response->all);
+  out->sequences++;
+  out->missing += !response->sampled;
+  double n = response->all.tokens, total = response->all.total;
+  if (!n) return;
+  double ratio = exp(total > 20 ? 20 : total < -20 ? -20 : total);
+  out->of_observed++;
+  out->ratio += ratio;
+  out->ratio_sq += ratio * ratio;
+  for (int i = 0; i < CAPS; i++) out->ratio_above[i] += total > log(RATIO_CAPS[i]);
+  for (int i = 0; i < LEVELS; i++) out->mean_above[i] += fabs(total) > MEAN_LEVELS[i] * n;
+}
+
+/* Of n tokens, whose log-ratios are 0 where they are not counted. */
+static Bucket bucket_of(const float *x, const uint8_t *counted, long n) {
+  double total = 0, absolute = 0;
+  uint16_t tokens = 0;
+  for (long i = 0; i < n; i++) tokens += counted[i];
+#pragma omp simd reduction(+ : total, absolute)
+  for (long i = 0; i < n; i++) {
+    double value = x[i];
+    total += value;
+    absolute += fabs(value);
+  }
+  return (Bucket){tokens, total, absolute};
+}
+
+/* Add a block that begins at token `start` to its responses, of `width` tokens each; sign is DEAD where a token has no
+   usable log-ratio, and log-ratios are clamped. Not inlined, to leave the registers to the loops around it. */
+__attribute__((noinline)) static void add_responses(const float *log_ratio, const uint8_t *sign, const uint8_t *live,
+                                                    const float *sampler, long start, long n, long width,
+                                                    Response *response, Vector *out) {
+  float x[BLOCK];
+  uint8_t counted[BLOCK];
+  /* Loops of one width each, which the compiler makes vectors of. */
+  for (long i = 0; i < n; i++) counted[i] = sign[i] != DEAD;
+  for (long i = 0; i < n; i++) x[i] = sign[i] == DEAD ? 0 : log_ratio[i];
+  for (long i = 0, end; i < n; i = end) {
+    end = response->end - start < n ? response->end - start : n;
+    uint16_t tokens = 0;
+    for (long j = i; j < end; j++) tokens += live[j];
+    if (tokens) {
+      if (!response->length) response->first = start + ((const uint8_t *)memchr(live + i, 1, end - i) - live);
+      response->length += tokens;
+      for (long j = i; j < end && !response->sampled; j++)
+        response->sampled = live[j] && usable(sampler[j], limit_of(0));
+      long first = response->first - start; /* in tokens of the block, which it may be before */
+      for (long range = 0, j = first < i ? i : first, stop; j < end; range++) {
+        stop = POSITION_STARTS[range + 1] < end - first ? first + POSITION_STARTS[range + 1] : end;
+        if (stop <= j) continue;
+        Bucket sum = bucket_of(x + j, counted + j, stop - j);
+        add_bucket(&out->positions[range], sum);
+        add_bucket(&response->all, sum);
+        j = stop;
+      }
+    }
+    if (start + end == response->end) {
+      close_response(response, out);
+      *response = (Response){.end = response->end + width};
+    }
+  }
+}
+
 /* tensors: contiguous [tokens], or null; advantages have one value for every `repeat` tokens.
+   width: tokens of a row, each row being a response, or -1 where there are no rows.
    pairs: tensor numbers of numerator and denominator of each sketch, or -1. */
-void trimtab_measure(long tokens, const float *const *tensors, long repeat, const void *mask, long mask_bytes,
-                     const int32_t (*pairs)[2], Table *tables, Vector *out) {
-  memset(tables, 0, SKETCHES * sizeof *tables);
+void trimtab_measure(long tokens, const float *const *tensors, long repeat, long width, const void *mask,
+                     long mask_bytes, const int32_t (*pairs)[2], Table *tables, Vector *out) {
+  Response response = {.end = width};
+  for (int p = 0; p < SKETCHES; p++)
+    if (pairs[p][0] >= 0) memset(tables[p], 0, SIGNS * sizeof *tables[p]);
   for (long start = 0; start < tokens; start += BLOCK) {
     long n = tokens - start < BLOCK ? tokens - start : BLOCK;
     float advantage[BLOCK], x[BLOCK];
@@ -216,6 +319,7 @@ void trimtab_measure(long tokens, const float *const *tensors, long repeat, cons
       for (long i = 0; i < n; i++) x[i] = top[i] - bottom[i];
       count_cells(x, usable.sign, n, tables[p]);
       add_moments(x, usable, n, out->sums[p]);
+      if (p == MISMATCH && width > 0) add_responses(x, usable.sign, live, bottom, start, n, width, &response, out);
     }
     const float *entropy = tensors[ENTROPY] ? tensors[ENTROPY] + start : 0;
     Signs seen = clean[ENTROPY] ? signs : usable_signs(entropy, entropy, limit_of(ENTROPY), signs, n, memory);
@@ -224,6 +328,7 @@ void trimtab_measure(long tokens, const float *const *tensors, long repeat, cons
   for (int p = 0; p < SKETCHES; p++) {
     if (pairs[p][0] < 0) continue;
     out->observed[p]++;
+    out->batches += p == MISMATCH && width >= 0;
     for (int s = 0; s < SIGNS; s++)
       for (int c = 0; c < CELLS; c++) out->counts[p][s][c] += tables[p][s][c];
   }

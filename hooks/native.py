@@ -58,7 +58,7 @@ class Loader:
         function = getattr(compiled.library, "trimtab_measure", None)
         if function is not None:
             pointer, long = ctypes.c_void_p, ctypes.c_long
-            function.argtypes = [long, pointer, long, pointer, long, pointer, pointer, pointer]
+            function.argtypes = [long, pointer, long, long, pointer, long, pointer, pointer, pointer]
             function.restype = None
         self._loaded = Loaded(measure=function, reason=compiled.reason)
 
@@ -84,6 +84,7 @@ class NativeSums:
             mask.size,
             addresses,
             1 if one_each else mask.shape[-1],
+            mask.shape[1] if mask.ndim == 2 else -1,
             _address(mask),
             mask.itemsize,
             _numbered(tuple(log_ratios(batch, reference).items())),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from trimtab.hooks.controls import CHOICES, NUMERIC_BOUNDS, Capabilities, Controls, Liveness
-from trimtab.hooks.records import Command, NonFinite, SignTotals, StepSummary
+from trimtab.hooks.records import Bucket, Command, NonFinite, SequenceTotals, SignTotals, StepSummary
 from trimtab.hooks.sketch import BINS, MAX_LOG_RATIO, SignSketch, Sketch
 from trimtab.hooks.wire import decode, encode
 
@@ -36,6 +36,8 @@ sketches = st.builds(Sketch, negative=sign_sketches(), zero=sign_sketches(), pos
 totals = st.builds(
     SignTotals, tokens=counts, advantage_abs=finite, entropy_tokens=counts, entropy=finite, entropy_sq=finite
 )
+buckets = st.builds(Bucket, first=counts, last=st.none(), tokens=counts)
+sequences = st.builds(SequenceTotals, sequences=st.just(2**41), missing=counts, observed=counts)
 controls = st.builds(
     Controls,
     **{name: st.sampled_from(choices) for name, choices in CHOICES.items()},
@@ -65,6 +67,10 @@ summaries = st.builds(
     nonfinite=st.dictionaries(names, st.builds(NonFinite, nan=counts, masked=counts), max_size=2),
     policy_version=st.none() | counts,
     staleness=st.none() | st.floats(0, 1e9),
+    pass_index=counts,
+    by_position=st.lists(buckets, max_size=2).map(tuple),
+    by_length=st.lists(buckets, max_size=2).map(tuple),
+    sequences=st.none() | sequences,
     applied=controls,
     generation=counts,
     capabilities=capabilities,

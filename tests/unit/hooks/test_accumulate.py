@@ -105,6 +105,16 @@ def test_overflow_bins_hold_what_drifted_away(measured_by: Any) -> None:
 
 
 @path
+def test_a_sign_of_which_every_token_has_drifted_away_is_reported(measured_by: Any) -> None:
+    """Its ratios are near 0, and a sum of them that rounds to less than they can be is refused as none of theirs."""
+    train = np.float32([[-60.0, -70.0]])
+    tensors = {"train_logprobs": train, "old_logprobs": train / 3, "advantages": np.float32([-1.0])}
+    sketch = measured_by({**tensors, "loss_mask": np.ones((1, 2))}).sketches["update"].negative
+    assert (sketch.n, sketch.sum("log_ratio")) == (2, -40.0)
+    assert 0 < sketch.sum("ratio") < 1e-4
+
+
+@path
 def test_a_sampler_that_gave_no_logprob_costs_only_that_token(measured_by: Any) -> None:
     """TRL issue 6166: the engine returned NaN."""
     tensors = {
