@@ -1,11 +1,10 @@
 """The reward falls.
 
 1. Collapse, CRITICAL: mean5(reward) below 60 % of its highest value so far, at least `margin` below it, and at least
-   4.5 sd of one step's reward, or half of that value where the sd is larger. The highest of many means is 1.5 sd above
-   what they are of (8 prompts of 8 binary rewards: sd 0.1), and a sd that is told from few steps may be a fifth too
-   small, so that is a fall by 4.5 sd of a mean at least. Highest values that are not positive count by size: the fall
-   must exceed 40 % of |peak|. On collapsing runs this is the onset itself, so a detector that leads must come before
-   it.
+   4 sd of one step's reward. That sd is told from successive steps, 0.886 mean |x[t] - x[t - 1]| over some 100, so that
+   a fall does not widen it. The highest of many means is 1.5 sd above what they are of (8 prompts of 8 binary rewards:
+   sd 0.1), which makes it a fall by 5 sd of a mean. Highest values that are not positive count by size: the fall must
+   exceed 40 % of |peak|. On collapsing runs this is the onset itself, so a detector that leads must come before it.
 2. Decline, WARN: the downward CUSUM (k = 1, h = 20) of the standardised distance to the highest average so far
    exceeds h, and mean5(reward) is below that average by 15 % of it and by 1.5 sd. It sees a slow fall that the first
    rule meets late: some 30 steps into a fall from 0.5 to 0.01 over 100 steps (64 binary rewards a step); and one that
@@ -13,13 +12,16 @@
    second leg is there because near a reward of 1 the noise is so small that harmless dips are many sd deep, and the
    third because rewards of a few hard and easy prompts are noisier than they look in 30 steps.
 
+Expected false alarms, of 8 prompts of 8 binary rewards a step: none in 50,000 steps at a mean of 0.5, one in 50,000 at
+0.2.
+
 When no group of a step has any variance of reward, no token carries a signal: INCONCLUSIVE, however good the mean
 looks.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import ClassVar
 
@@ -28,6 +30,11 @@ from trimtab.agent.cusum import Cusum, CusumSettings
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
 from trimtab.agent.state import Finding, State
+
+STEP_TO_SD = 0.886
+"""sd / E|difference of two| of a normal distribution, sqrt(pi) / 2."""
+MEMORY = 100
+"""Steps that the noise is told from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +48,7 @@ class RewardSettings:
     cusum: CusumSettings = field(default_factory=CusumSettings)
     decline: float = 0.85
     """Share of the highest average below which a decline counts."""
-    collapse_noise: float = 4.5
+    collapse_noise: float = 4.0
     """Smallest fall that is a collapse, in sd of one step's reward."""
     decline_noise: float = 1.5
     """Smallest fall that is a decline, in sd of one step's reward."""
@@ -62,25 +69,46 @@ class Reward:
     SIGNALS: ClassVar[tuple[str, ...]] = ("reward_mean",)
 
     cusum: Cusum = field(default_factory=Cusum)
+    last: float | None = None
+    """The latest finite reward."""
+    jitter: float = 0.0
+    """Mean size of its steps."""
+    steps: int = 0
+    """Steps that are in that mean, up to `MEMORY`."""
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of one step's reward about what it is of."""
+        return STEP_TO_SD * self.jitter
 
     def update(self, settings: RewardSettings, reading: Reading) -> tuple[Reward, Finding]:
         """See the module."""
         distance = reading.distance("reward_mean", "highest")
-        after = self if distance is None else Reward(cusum=self.cusum.updated(distance, settings.cusum))
-        return after, _judged(after.cusum.down, settings, reading)
+        after = self._seen(reading.value("reward_mean"))
+        if distance is not None:
+            after = replace(after, cusum=self.cusum.updated(distance, settings.cusum))
+        return after, _judged(after, settings, reading)
+
+    def _seen(self, reward: float | None) -> Reward:
+        """With one more step in the noise."""
+        if reward is None or not isfinite(reward):
+            return self
+        if self.last is None:
+            return replace(self, last=reward)
+        steps = min(self.steps + 1, MEMORY)
+        jitter = self.jitter + (abs(reward - self.last) - self.jitter) / steps
+        return replace(self, last=reward, jitter=jitter, steps=steps)
 
 
-def _judged(down: float, settings: RewardSettings, reading: Reading) -> Finding:
+def _judged(memory: Reward, settings: RewardSettings, reading: Reading) -> Finding:
+    down = memory.cusum.down
     mean, peak = reading.mean("reward_mean"), reading.peak("reward_mean")
     if mean is None or peak is None or not isfinite(mean):
         state = reading.missing("reward_mean") if mean is None else State.INCONCLUSIVE
         return Finding(state=state, message="no window of finite rewards")
     evidence = {"reward_mean": mean, "peak": peak, "decline": down, "decline_limit": settings.cusum.h}
     best = reading.level("reward_mean", "highest")
-    noise = 0.0 if best is None else best.scale
-    limit = max(
-        (1 - settings.collapse) * abs(peak), settings.margin, min(settings.collapse_noise * noise, abs(peak) / 2)
-    )
+    limit = max((1 - settings.collapse) * abs(peak), settings.margin, settings.collapse_noise * memory.noise)
     if peak - mean > limit:
         return Finding(
             state=State.CRITICAL,
@@ -91,7 +119,8 @@ def _judged(down: float, settings: RewardSettings, reading: Reading) -> Finding:
     if (
         best is not None
         and down > settings.cusum.h
-        and best.location - mean > max((1 - settings.decline) * abs(best.location), settings.decline_noise * noise)
+        and best.location - mean
+        > max((1 - settings.decline) * abs(best.location), settings.decline_noise * memory.noise)
     ):
         return Finding(
             state=State.WARN,

@@ -84,6 +84,24 @@ def test_reward_collapse(rewards: list[float], state: State) -> None:
     assert verdict("reward", scalars_of(12, reward_mean=rewards)).state is state
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_rewards_of_a_few_prompts_are_noisy_and_no_collapse(seed: int) -> None:
+    """8 prompts of their own difficulty, 8 binary rewards each: sd 0.1 a step, and means of five from 0.3 to 0.65."""
+    rng = np.random.default_rng(seed)
+    rewards = rng.binomial(8, rng.beta(2, 2, (1000, 8))).sum(1) / 64
+    state = RunState.initial("run")
+    for record in scalars_of(1000, reward_mean=rewards):
+        state = advance(CONFIG, state, record).state
+        assert not state.verdicts["reward"].state.alarming
+
+
+def test_a_fall_does_not_widen_its_own_noise() -> None:
+    rewards = np.r_[np.full(10, 0.5), np.linspace(0.5, 0.1, 40)] + np.random.default_rng(0).normal(0, 0.02, 50)
+    found = final(scalars_of(50, reward_mean=rewards))
+    assert found.detectors.reward.noise == pytest.approx(0.02, abs=0.01)
+    assert found.verdicts["reward"].state is State.CRITICAL
+
+
 def test_a_slow_decline_is_seen_before_the_collapse() -> None:
     rng = np.random.default_rng(2)
     rewards = np.r_[np.full(100, 0.5), np.linspace(0.5, 0.01, 100)] + rng.normal(0, 0.03, 200)
