@@ -160,6 +160,7 @@ class Emitter:
         scalars: Mapping[str, float | None] | None = None,
         policy_version: int | None = None,
         staleness: float | None = None,
+        pass_index: int = 0,
         clip_bounds: ClipBounds | None = None,
         base: Controls | None = None,
     ) -> Controls:
@@ -170,10 +171,16 @@ class Emitter:
             scalars: anything measured once a step, by name (see `StepSummary.scalars`); None is not observed.
             policy_version: version of the weights that the step trained.
             staleness: mean age of the sampled tokens, in weight versions.
+            pass_index: pass over the same rollouts, from 0, where each of several updates on them is a step.
             clip_bounds: bounds that the loss clipped by, where they were not the nominal ones.
             base: the run's own controls from now on, where its schedule has changed them.
         """
-        facts = {"scalars": scalars, "policy_version": policy_version, "staleness": staleness}
+        facts = {
+            "scalars": scalars,
+            "policy_version": policy_version,
+            "staleness": staleness,
+            "pass_index": pass_index,
+        }
         summary = partial(self._summary, step, facts, clip_bounds)
         with self._guard.swallowing("end_step", breaks=True):
             self._end(summary)

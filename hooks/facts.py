@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from trimtab.hooks.guard import Guard
-from trimtab.hooks.records import check_scalar, check_staleness
+from trimtab.hooks.records import check_count, check_scalar, check_staleness
 
 
 def usable_facts(
-    guard: Guard, *, scalars: Mapping[str, Any] | None, policy_version: Any, staleness: Any
+    guard: Guard, *, scalars: Mapping[str, Any] | None, policy_version: Any, staleness: Any, pass_index: Any
 ) -> dict[str, Any]:
     """Fields of `StepSummary`. One that cannot be what it is called is counted and logged, and was not observed."""
     numbers = {}
@@ -23,6 +23,7 @@ def usable_facts(
         "scalars": numbers,
         "policy_version": guard.taken("policy_version", policy_version, int),
         "staleness": guard.taken("staleness", staleness, _age),
+        "pass_index": guard.taken("pass_index", pass_index, _pass) or 0,
     }
 
 
@@ -30,6 +31,12 @@ def _number(name: str, value: Any) -> float:
     number = float(value)
     check_scalar(name, number)
     return number
+
+
+def _pass(value: Any) -> int:
+    index = int(value)
+    check_count("pass_index", index)
+    return index
 
 
 def _age(value: Any) -> float:

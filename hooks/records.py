@@ -44,7 +44,7 @@ def check_count(name: str, value: int) -> None:
 class TokenBatch:
     """The tensors that one loss call used, as torch tensors or numpy arrays of shape [B, T] unless said otherwise.
 
-    A row is one response. Where several are packed into one, give all tensors as [T]: nothing is said of responses then.
+    A row is one response. Where several are packed into one, give all tensors as [T]: then no response is measured.
     Log-probs are natural logarithms at the sampling temperature. Only tokens with `loss_mask` != 0 are looked at, so
     anything may stand in the padding. Under the mask a value that is not finite, or a log-prob above `MAX_LOGPROB`,
     leaves out its own token wherever it is needed and is counted; tokens are matched by index, so nothing shifts.

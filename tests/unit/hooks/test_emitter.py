@@ -18,12 +18,13 @@ def test_a_step_is_reported_with_what_was_in_effect_during_it(emitter: Emitter, 
     emitter.observe(**tensors())
     emitter.observe(**tensors())
     transport.set_command(command(2, clip_low=0.1))
-    returned = emitter.end_step(step=7, scalars={"loss": 0.5, "reward_mean": None}, policy_version=6, staleness=1.5)
+    scalars = {"loss": 0.5, "reward_mean": None}
+    returned = emitter.end_step(step=7, scalars=scalars, policy_version=6, staleness=1.5, pass_index=2)
     assert returned == emitter.controls == Controls(clip_low=0.1)
     emitter.end_step(step=8)
     first, second = transport.sent
     assert (first.job, first.attempt, first.step, first.rank) == ("run", 1, 7, 3)
-    assert (first.scalars, first.policy_version, first.staleness) == ({"loss": 0.5}, 6, 1.5)
+    assert (first.scalars, first.policy_version, first.staleness, first.pass_index) == ({"loss": 0.5}, 6, 1.5, 2)
     assert (first.applied, first.generation, first.capabilities) == (Controls(), 0, CAN)
     assert (second.applied, second.generation) == (Controls(clip_low=0.1), 2)
     assert first.positive == SignTotals(tokens=8, advantage_abs=8.0, entropy_tokens=8, entropy=4.0, entropy_sq=2.0)

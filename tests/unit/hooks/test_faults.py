@@ -67,14 +67,22 @@ def test_a_fraction_that_is_not_finite_is_data(emitter: Emitter, transport: Memo
 
 
 @pytest.mark.parametrize(
-    "field", [{"staleness": -1.0}, {"staleness": float("nan")}, {"staleness": "old"}, {"policy_version": "first"}]
+    "field",
+    [
+        {"staleness": -1.0},
+        {"staleness": float("nan")},
+        {"staleness": "old"},
+        {"policy_version": "first"},
+        {"pass_index": -1},
+        {"pass_index": "second"},
+    ],
 )
 def test_a_field_that_cannot_be_is_left_out_alone(
     emitter: Emitter, transport: MemoryTransport, field: dict[str, Any]
 ) -> None:
     emitter.end_step(step=0, scalars={"loss": 0.5}, **field)
     (sent,) = transport.sent
-    assert (sent.staleness, sent.policy_version, sent.scalars) == (None, None, {"loss": 0.5})
+    assert (sent.staleness, sent.policy_version, sent.pass_index, sent.scalars) == (None, None, 0, {"loss": 0.5})
     assert (emitter.failures, emitter.dropped) == (1, 0)
 
 
