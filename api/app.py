@@ -23,6 +23,7 @@ from trimtab.api.routes import (
     probes,
     proposals,
     signals,
+    silences,
     summaries,
 )
 from trimtab.api.service import Service
@@ -46,7 +47,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     app.state.metrics = metrics = Metrics(service)
     acting = (controls, mode, kill, proposals)
-    for router in (summaries, jobs, signals, health, incidents, events, *acting, probes, dashboard):
+    for router in (summaries, jobs, signals, health, incidents, silences, events, *acting, probes, dashboard):
         app.include_router(router.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_middleware(Guard)

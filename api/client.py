@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from trimtab.agent.state import Incident, Mode, Proposal
+from trimtab.agent.state import Incident, Mode, Proposal, Silence
 from trimtab.api.controls_view import ControlsView
 from trimtab.api.errors import UserError
 from trimtab.api.health_view import HealthView, JobView
@@ -20,6 +20,7 @@ from trimtab.api.routes.jobs import Jobs
 from trimtab.api.routes.mode import ModeView
 from trimtab.api.routes.proposals import Proposals
 from trimtab.api.routes.signals import Signals
+from trimtab.api.routes.silences import Silences
 from trimtab.api.routes.summaries import PATH, IngestAnswer
 from trimtab.api.server import DEFAULT_PORT
 from trimtab.hooks.controls import ControlValue
@@ -138,6 +139,18 @@ class Client:
     def kill(self, job: str, *, reason: str, issuer: str = OPERATOR) -> ControlsView:
         """Lift every override, whoever set it, and take the agent's hands off."""
         return self._ask(ControlsView, "POST", f"/v1/jobs/{job}/kill", {"reason": reason, "issuer": issuer})
+
+    def silence(
+        self, job: str, detector: str, *, reason: str, steps: int | None = None, issuer: str = OPERATOR
+    ) -> list[Silence]:
+        """Do not be told of a detector's incidents, for `steps` steps or until it is cancelled; all that hold then."""
+        body = {"steps": steps, "reason": reason, "issuer": issuer}
+        return self._ask(Silences, "PUT", f"/v1/jobs/{job}/silences/{detector}", body).silences
+
+    def unsilence(self, job: str, detector: str, *, reason: str, issuer: str = OPERATOR) -> list[Silence]:
+        """Be told again; all silences that hold then."""
+        body = {"reason": reason, "issuer": issuer}
+        return self._ask(Silences, "DELETE", f"/v1/jobs/{job}/silences/{detector}", body).silences
 
     def proposals(self, job: str) -> list[Proposal]:
         """Changes that wait for an answer, or stand as advice."""

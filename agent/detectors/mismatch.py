@@ -15,8 +15,6 @@ positive-advantage tokens that the upper clip bound in effect silences, and mean
    score centering or an importance weight already corrects for d. A mismatch that has done no harm yet is named in
    the message and does not alarm: no limit on d alone separates the recomputed runs that collapse from those that do
    not.
-3. Offset, CRITICAL at once: |mean(d)| > 2 nats in one step. Rounding noise has a spread, not an offset; a mean that
-   large is a fault of the pipeline (wrong weights, wrong scales, misaligned tokens, another temperature).
 
 After score centering or calibrated clipping d stays large for good, so that is not what ends the alarm: c+ falling
 is, and harm staying away.
@@ -39,7 +37,7 @@ RATIO_STD_FLOOR = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MismatchSettings:
-    """Limits of the three rules."""
+    """Limits of both rules."""
 
     std_limit: float = 0.2
     """On mean5(sd(d)), nats."""
@@ -47,14 +45,11 @@ class MismatchSettings:
     """On mean5(c+)."""
     reward_limit: float = 0.75
     """Share of the peak reward below which a run counts as harmed where c+ is blind."""
-    offset_limit: float = 2.0
-    """On |mean(d)| of one step, nats."""
 
     def __post_init__(self) -> None:
         require(0 < self.std_limit <= MOST, "detectors.mismatch.std_limit", self.std_limit, f"in (0, {MOST}]")
         require(0 < self.clip_limit < 1, "detectors.mismatch.clip_limit", self.clip_limit, "between 0 and 1")
         require(0 < self.reward_limit < 1, "detectors.mismatch.reward_limit", self.reward_limit, "between 0 and 1")
-        require(0 < self.offset_limit <= MOST, "detectors.mismatch.offset_limit", self.offset_limit, f"in (0, {MOST}]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +65,6 @@ class Mismatch:
 
 
 def _judged(settings: MismatchSettings, reading: Reading) -> Finding:
-    offset = reading.value("mismatch_mean")
-    if offset is not None and abs(offset) > settings.offset_limit:
-        return Finding(
-            state=State.CRITICAL,
-            score=abs(offset) / settings.offset_limit,
-            evidence={"mismatch_mean": offset, "offset_limit": settings.offset_limit},
-            message=f"trainer and sampler log-probs differ by {offset:+.2f} nats on average: a fault of the pipeline",
-        )
     std = reading.mean("mismatch_std")
     if std is None:
         return Finding(
@@ -85,7 +72,7 @@ def _judged(settings: MismatchSettings, reading: Reading) -> Finding:
             message="no sampler log-probs, or fewer steps than one window",
         )
     spread, clip = reading.mean("update_std"), reading.mean("clip_fraction_positive")
-    if reading.broken(offset, std, spread, clip):
+    if reading.broken(reading.value("mismatch_mean"), std, spread, clip):
         return Finding(state=State.INCONCLUSIVE, message="the mismatch, or what the clip does, is not finite")
     if spread is not None and max(spread, std) < RATIO_STD_FLOOR:
         return Finding(

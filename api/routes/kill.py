@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from fastapi import APIRouter
+from fastapi import Body as BodyParameter
 
 from trimtab.agent.state import OperatorAction, OperatorVerb
 from trimtab.api.controls_view import ControlsView, controls_view
@@ -20,8 +23,11 @@ class Kill(Body):
     issuer: Issuer = OPERATOR
 
 
+KillBody = Annotated[Kill, BodyParameter(examples=[{"reason": "nobody watches it tonight"}])]
+
+
 @router.post("/v1/jobs/{job}/kill", responses=ERRORS, summary="Take the agent's hands off the job")
-def kill(job: JobName, order: Kill, service: ServiceOf) -> ControlsView:
+def kill(job: JobName, order: KillBody, service: ServiceOf) -> ControlsView:
     """Lifts every override, the agent's and people's, and sets the mode to `observe`.
 
     No override is taken until somebody sets the mode again. With the agent out of reach, `TRIMTAB_DISABLE` and the kill

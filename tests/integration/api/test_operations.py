@@ -167,11 +167,11 @@ def test_every_request_body_has_examples_that_the_service_reads(client: Client, 
                 continue
             schema = operation["requestBody"]["content"]["application/json"]["schema"]
             for example in schema["examples"]:
-                target = path.format(job="cliff-auto", number=1)
+                target = path.format(job="cliff-auto", number=1, detector="reward")
                 response = http.request(method, target, json=example)
                 assert response.status_code != 422, (method, path, response.text)
                 sent += 1
-    assert sent == 7
+    assert sent == 10
 
 
 def test_every_operation_is_described_and_its_errors_have_the_one_shape(http: httpx.Client) -> None:
@@ -184,3 +184,13 @@ def test_every_operation_is_described_and_its_errors_have_the_one_shape(http: ht
                 if status.startswith("4"):
                     content = json.dumps(response["content"])
                     assert "#/components/schemas/Problems" in content, (method, path, status)
+
+
+def test_a_silence_is_set_seen_and_cancelled(client: Client) -> None:
+    client.ingest(Plant(seed=0).advance())
+    [silence] = client.silence("run", "reward", steps=100, reason="a new dataset")
+    assert (silence.fingerprint, silence.issuer, silence.until_tick) == ("run/reward", "operator", 102)
+    assert client.unsilence("run", "reward", reason="it is in") == []
+    with pytest.raises(ClientError, match="is not silenced") as caught:
+        client.unsilence("run", "reward", reason="again")
+    assert caught.value.status == 409

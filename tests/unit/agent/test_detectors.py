@@ -221,9 +221,9 @@ def test_moved_bounds_that_positive_tokens_pass_still_alarm() -> None:
     assert verdict("mismatch", records).state is State.CRITICAL
 
 
-def test_an_offset_is_a_fault_of_the_pipeline_at_once() -> None:
+def test_an_offset_of_every_token_is_a_fault_of_the_pipeline_at_once() -> None:
     off = np.full(N, -3.0) + np.random.default_rng(0).normal(0, 0.1, N)
-    found = verdict("mismatch", [step_summary(0, mismatch=(off, off))])
+    found = verdict("pipeline", [step_summary(0, mismatch=(off, off))])
     assert found.state is State.CRITICAL
     assert "pipeline" in found.message
 

@@ -143,3 +143,37 @@ def test_changing_the_mode_withdraws_standing_proposals() -> None:
     outcome = advance(CONFIG, state, action(OperatorVerb.SET_MODE, mode=Mode.OBSERVE))
     assert [event.kind for event in outcome.events] == [EventKind.MODE_CHANGED, EventKind.WITHDRAWN]
     assert outcome.state.proposals == ()
+
+
+def test_a_silence_lasts_as_long_as_was_said_and_hinders_no_action() -> None:
+    plant, state = Plant(seed=0, noisy_from=0), RunState.initial("run", Mode.AUTO)
+    state = advance(CONFIG, state, plant.advance()).state
+    outcome = advance(CONFIG, state, action(OperatorVerb.SILENCE, target="run/mismatch", steps=8))
+    state = outcome.state
+    assert [(event.kind, event.detail["fingerprint"]) for event in outcome.events] == [
+        (EventKind.SILENCED, "run/mismatch")
+    ]
+    events = []
+    for _ in range(8):
+        outcome = advance(CONFIG, state, plant.advance())
+        state = outcome.state
+        assert [silence.fingerprint for silence in state.silences] == ["run/mismatch"]
+        events += outcome.events
+    told = [event.kind for event in events if event.detail.get("fingerprint") == "run/mismatch"]
+    assert told == [EventKind.INCIDENT_INHIBITED]
+    assert EventKind.CONTROLS_CHANGED in {event.kind for event in events}
+    state = advance(CONFIG, state, plant.advance()).state
+    assert state.silences == ()
+
+
+def test_a_silence_is_cancelled_and_a_wrong_one_refused() -> None:
+    state = advance(CONFIG, seen(), action(OperatorVerb.SILENCE, target="reward")).state
+    assert [(each.fingerprint, each.until_tick) for each in state.silences] == [("run/reward", None)]
+    state = advance(CONFIG, state, action(OperatorVerb.UNSILENCE, target="reward")).state
+    assert state.silences == ()
+    with pytest.raises(OperatorError, match="target: 'reward' is not silenced; silenced: none"):
+        advance(CONFIG, state, action(OperatorVerb.UNSILENCE, target="reward"))
+    with pytest.raises(OperatorError, match="target: 'rewards' is no detector or fingerprint"):
+        advance(CONFIG, state, action(OperatorVerb.SILENCE, target="rewards"))
+    with pytest.raises(OperatorError, match="steps: 0 must be 1 to"):
+        advance(CONFIG, state, action(OperatorVerb.SILENCE, target="reward", steps=0))

@@ -99,8 +99,8 @@ def test_an_entropy_that_is_never_finite_stands_in_no_remedys_way() -> None:
     assert session.changes() == [(5, CENTRED)]
 
 
-def test_an_offset_is_never_remedied() -> None:
-    session = Session(**{"detectors.pipeline.offset_limit": 0.05}).run(30)
+def test_a_fault_of_the_pipeline_is_never_remedied() -> None:
+    session = Session(**{"detectors.pipeline.everywhere": 0.01}).run(30)
     assert session.changes() == []
     assert [event.detail["fault"] for event in session.of(EventKind.REFUSED)] == ["scales"]
 
