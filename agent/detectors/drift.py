@@ -121,6 +121,9 @@ class Drift:
         if not scores:
             return after, Finding(state=_missing(reading), message="no baseline yet of any signal that could drift")
         worst = max(scores, key=lambda each: scores[each])
+        watched = [reading.median(channel.signal) for channel in CHANNELS.values()]
+        if scores[worst] <= 1 and reading.broken(*watched, reading.mean("reward_mean")):
+            return after, Finding(state=State.INCONCLUSIVE, message="a signal that could drift, or pay, is not finite")
         signal = CHANNELS[worst].signal
         what = f"1 - {signal}" if CHANNELS[worst].rest else signal
         return after, Finding(

@@ -81,6 +81,8 @@ class EntropyTrend:
         if mean is None or then is None or first is None or not isfinite(mean):
             state = State.INCONCLUSIVE if self.entropy.waiting else reading.missing("entropy")
             return Finding(state=state, message="no entropy, or not yet for long enough to say what it was before")
+        if reading.broken(reading.mean("reward_mean")):
+            return Finding(state=State.INCONCLUSIVE, message="a reward that could pay for the entropy is not finite")
         unit = max(first.location, settings.floor)
         upper = max(settings.rise * unit, settings.noise * then.scale)
         lower = max(settings.fall * unit, settings.noise * then.scale)

@@ -65,11 +65,13 @@ class Jump:
         """See the module."""
         mismatch, gradient = self._mismatch(settings, reading), self._gradient(settings, reading)
         loss = reading.summary.scalars.get("loss")
-        size = None if loss is None or not isfinite(loss) else abs(loss)
-        leapt = None
-        if size is not None and self.loss is not None and size > max(settings.factor * self.loss, settings.loss_floor):
-            leapt = self.loss
-        largest = self.loss if leapt is not None or size is None else max(size, self.loss or 0.0)
+        size = None if loss is None else abs(loss)
+        leapt, largest = None, self.loss
+        if size is not None and isfinite(size):
+            if self.loss is not None and size > max(settings.factor * self.loss, settings.loss_floor):
+                leapt = self.loss
+            else:
+                largest = max(size, self.loss or 0.0)
         after = Jump(mismatch=mismatch, gradient=gradient, loss=largest)
         now = {"mismatch_kl": reading.value("mismatch_kl"), "grad_norm": reading.value("grad_norm"), "loss": size}
         seen = {name: value for name, value in now.items() if value is not None and isfinite(value)}
@@ -77,7 +79,10 @@ class Jump:
             state = State.INCONCLUSIVE if any(v is not None for v in now.values()) else reading.missing("grad_norm")
             return after, Finding(state=state, message="no finite mismatch, gradient norm or loss")
         before = {"mismatch_kl": mismatch, "grad_norm": gradient, "loss": leapt}
-        return after, _told(settings, {name: (before[name], value) for name, value in seen.items()})
+        finding = _told(settings, {name: (before[name], value) for name, value in seen.items()})
+        if not finding.state.alarming and reading.broken(*now.values(), reading.value("mismatch_std")):
+            return after, Finding(state=State.INCONCLUSIVE, message="a mismatch, gradient norm or loss is not finite")
+        return after, finding
 
     def _mismatch(self, settings: JumpSettings, reading: Reading) -> float | None:
         kl, std = reading.value("mismatch_kl"), reading.value("mismatch_std")

@@ -70,12 +70,13 @@ class Limits:
             found["ess"] = ess, settings.ess, ess < settings.ess
         if kl is not None and isfinite(kl):
             found["mismatch_kl"] = kl, settings.mismatch_kl, kl > settings.mismatch_kl
-        after = self
+        after, broken = self, reading.broken(ess, kl)
         if settings.rules == "note":
             after = self._with(reading.value("entropy"))
             found |= self._note(reading)
-        if reading.broken(ess, kl) or not found:
-            state = State.INCONCLUSIVE if reading.broken(ess, kl) else reading.missing("mismatch_kl")
+            broken |= reading.broken(*map(reading.value, ("asymmetry", "garbage_fraction", "entropy")))
+        if broken or not found:
+            state = State.INCONCLUSIVE if broken else reading.missing("mismatch_kl")
             return after, Finding(state=state, message="none of the limited signals, or not finite")
         beyond = {name: (value, limit) for name, (value, limit, is_beyond) in found.items() if is_beyond}
         told = [f"{name} {value:.3g} (limit {limit:.3g})" for name, (value, limit) in (beyond or _pairs(found)).items()]

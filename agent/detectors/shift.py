@@ -36,6 +36,8 @@ POINTS = (*(-x for x in reversed(_SIDE)), 0.0, *_SIDE)
 """Where the distribution functions are read, nats."""
 MEMORY = 5
 """Steps that `D5` follows."""
+LEAST = 10
+"""Fewest steps that a reference is the mean of."""
 DESIGN = 10.0
 """Tokens that count as one."""
 ALPHA = 1e-6
@@ -73,12 +75,12 @@ class Shift:
             state = State.INCONCLUSIVE if self.learnt else reading.missing("asymmetry")
             return self, Finding(state=state, message="too few tokens of one sign, or a later pass")
         difference, n = found
-        if not reading.is_anchored("asymmetry"):
+        if not reading.is_anchored("asymmetry") or self.learnt < LEAST:
             return self._learning(difference), Finding(
                 state=State.INCONCLUSIVE, message="the reference of this regime is being learnt"
             )
-        if not self.learnt:
-            return self, Finding(state=State.INCONCLUSIVE, message="no reference of this regime")
+        if reading.broken(reading.value("asymmetry")):
+            return self, Finding(state=State.INCONCLUSIVE, message="the asymmetry is not finite")
         before = self.latest or self.reference
         latest = tuple(old + (new - old) / MEMORY for old, new in zip(before, difference, strict=True))
         distances = [abs(a - b) for a, b in zip(latest, self.reference, strict=True)]

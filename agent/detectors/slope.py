@@ -98,6 +98,8 @@ class Slope:
         name = min(times, key=lambda each: times[each])
         line, limit, steps = lines[name], getattr(settings, name), times[name]
         evidence = {name: line.level, "slope": line.slope, "limit": limit}
+        if steps > settings.horizon and reading.broken(*map(reading.value, LIMITED)):
+            return after, Finding(state=State.INCONCLUSIVE, message="a signal that has a limit is not finite")
         if not isfinite(steps):
             return after, Finding(state=State.OK, evidence=evidence, message="nothing is on its way to a limit")
         return after, Finding(
