@@ -207,8 +207,8 @@ class StepSummary:
     zero: SignTotals = SignTotals()
     positive: SignTotals = SignTotals()
     scalars: dict[str, float] = field(default_factory=dict)
-    """Anything the trainer measures once a step. Read by name: loss, grad_norm, reward_mean, reward_std,
-    garbage_fraction, length_mean, zero_variance_fraction. A name that ends in `_fraction` is a fraction in [0, 1]."""
+    """Anything the trainer measures once a step. Some are read by name; docs/attach.md lists them. A name that ends in
+    `_fraction` is a fraction in [0, 1]."""
     nonfinite: dict[str, NonFinite] = field(default_factory=dict)
     """By tensor name; only tensors that had any."""
     policy_version: int | None = None

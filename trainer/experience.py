@@ -56,6 +56,8 @@ class Experience:
             "invalid_text_fraction": float(sampled.invalid_text.mean()),
             "entropy_burst_fraction": 0.0 if sampled.entropy_bursts is None else float(sampled.entropy_bursts.mean()),
             "length_mean": float(sampled.lengths.mean()),
+            "length_p95": float(sampled.lengths.quantile(0.95)),
+            "truncated_fraction": float(sampled.truncated.mean()),
             "zero_variance_fraction": float(uninformative_groups(sampled.rewards, group_size).float().mean()),
         }
 

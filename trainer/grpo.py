@@ -23,6 +23,7 @@ from trimtab.trainer.config import RunConfig
 from trimtab.trainer.engines import check_fits, check_task
 from trimtab.trainer.experience import Experience
 from trimtab.trainer.learner import Learner
+from trimtab.trainer.mismatch import mismatch_scalars
 from trimtab.trainer.rollouts.build import published_of, sampler_of, supply_of
 from trimtab.trainer.scoring import Scorer, Scores
 from trimtab.trainer.sharding import check_world
@@ -86,10 +87,12 @@ class GRPOTrainer:
         minibatches = list(self._minibatches())
         first, scores = self.learner.scored(experience.rollout, minibatches[0])
         batch = self._batch(experience, scores, controls)
-        losses, norms = self.learner.update(batch, minibatches, first, controls, bounds)
-        scalars = experience.scalars(self.config.rollout.group_size) | {
+        losses, norms, moved = self.learner.update(batch, minibatches, first, controls, bounds)
+        scalars = experience.scalars(self.config.rollout.group_size) | mismatch_scalars(batch, controls)
+        scalars |= {
             "loss": fmean(losses),
             "grad_norm": fmean(norms),
+            "update_norm": fmean(moved),
             "skipped_update_fraction": fmean(not math.isfinite(norm) for norm in norms),
             "rollout_seconds": rollout_seconds,
             "seconds": time.perf_counter() - started,

@@ -90,9 +90,10 @@ class Learner:
 
     def update(
         self, batch: Batch, minibatches: list[Tensor], first: Tensor, controls: Controls, bounds: ClipBounds
-    ) -> tuple[list[float], list[float]]:
-        """Every minibatch's update, the log-probs of the first being there already; losses and gradient norms."""
-        losses, norms = [], []
+    ) -> tuple[list[float], list[float], list[float]]:
+        """Every minibatch's update, the log-probs of the first being there already; losses, gradient norms, and how far
+        the weights moved."""
+        losses, norms, moved = [], [], []
         for index, rows in enumerate(minibatches):
             mine = self._world.share(len(rows))
             part = batch.rows(rows[mine])
@@ -119,11 +120,19 @@ class Learner:
             # FSDP takes the mean of the processes' gradients, and theirs sum up to the minibatch's.
             (loss.loss * self._world.size).backward()  # type: ignore[no-untyped-call]
             norm = float(whole(nn.utils.clip_grad_norm_(self.model.parameters(), self._settings.gradient_clip)))
-            if math.isfinite(norm):  # else one bad gradient would be the end of every weight; it is reported instead
-                self.optimizer.step()
+            # Else one bad gradient would be the end of every weight; it is reported instead.
+            moved.append(self._stepped() if math.isfinite(norm) else 0.0)
             losses.append(loss.loss.detach())
             norms.append(norm)
-        return self._world.sum(torch.stack(losses)).tolist(), norms
+        return self._world.sum(torch.stack(losses)).tolist(), norms, moved
+
+    def _stepped(self) -> float:
+        """Make the optimizer's step; the norm of what it adds to the weights."""
+        before = [parameter.detach().clone() for parameter in self.model.parameters()]
+        self.optimizer.step()
+        for old, new in zip(before, self.model.parameters(), strict=True):
+            old.sub_(new.detach())
+        return float(whole(nn.utils.get_total_norm(before)))
 
     def _shadow_logprobs(self, part: Batch, train_logprobs: Tensor, controls: Controls) -> Tensor | None:
         """[B, T] of the weights being trained as BF16 would compute them; None in a step without the twin."""

@@ -105,6 +105,7 @@ class RunningSum:
             mask=mask,
             garbage=(~well_formed).float(),
             lengths=(end + 1).clamp_max(responses.shape[1]).float(),
+            truncated=(end == responses.shape[1]).float(),
             repetition=torch.tensor([repetition(row[:stop]) for row, stop in said]),
             invalid_text=strange.sum(1) / end.clamp_min(1),
             entropy_bursts=None if entropies is None else entropy_bursts(entropies, mask),

@@ -75,6 +75,8 @@ class Graded:
     """[B] 1.0 where the response is garbage; each task says what that is."""
     lengths: Tensor
     """[B] tokens in the response, its end included."""
+    truncated: Tensor
+    """[B] 1.0 where the response has no end: it was cut off at the longest that it may be."""
     repetition: Tensor
     """[B] share of 4-grams of tokens that the response has had before."""
     invalid_text: Tensor

@@ -113,6 +113,7 @@ class TextTask(ABC):
             mask=mask,
             garbage=torch.tensor([float(is_garbage(body, text, share, self.limits)) for body, text, share in judged]),
             lengths=(stops + 1).clamp_max(responses.shape[1]).float(),
+            truncated=(stops == responses.shape[1]).float(),
             repetition=torch.tensor([repetition(body) for body in bodies]),
             invalid_text=torch.tensor([invalid_share(text) for text in texts]),
             entropy_bursts=bursts,

@@ -63,11 +63,32 @@ def test_every_step_reports_its_tokens_ratios_and_scalars(tiny: RunConfig) -> No
         assert set(summary.sketches) == {"update", "mismatch", "shadow"}
         assert summary.tokens == sum(part.n for part in summary.sketches["update"].signs())
         assert summary.scalars["reward_mean"] == record.reward_mean
+        assert 0 < summary.scalars["head_tv"] < 1
+        assert summary.scalars["centering_size"] >= 0
+        assert summary.scalars["length_p95"] >= summary.scalars["length_mean"] > 0
+        assert 0 <= summary.scalars["truncated_fraction"] <= 1
+        assert summary.sequences is not None
+        assert summary.sequences.sequences == summary.sequences.observed == 24
         assert summary.applied.sampler_format == "nvfp4"
         mismatch = summary.sketches["mismatch"].pooled
         mean = mismatch.sum("log_ratio") / mismatch.n
         variance = mismatch.sum("log_ratio_sq") / mismatch.n - mean**2
         assert math.sqrt(variance * mismatch.n / (mismatch.n - 1)) == pytest.approx(record.mismatch_std, rel=1e-4)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_how_far_an_update_moves_the_weights(tiny: RunConfig, optimizer: str) -> None:
+    config = changed(tiny, update={"optimizer": optimizer, "minibatches": 1})
+    with training(config) as (trainer, transport):
+        before = trainer.learner.copy()
+        trainer.step()
+        after = trainer.learner.weights()
+        moved = math.sqrt(sum(float(((after[name] - old).double() ** 2).sum()) for name, old in before.items()))
+        scalars = transport.sent[0].scalars
+    assert scalars["update_norm"] == pytest.approx(moved, rel=1e-5)
+    if optimizer == "sgd":
+        step = config.update.lr * min(scalars["grad_norm"], config.update.gradient_clip)
+        assert scalars["update_norm"] == pytest.approx(step, rel=1e-3)
 
 
 def test_the_sampler_is_lag_steps_old_once_the_run_is(tiny: RunConfig) -> None:

@@ -68,6 +68,7 @@ def test_grade(response: list[int], reward: float, garbage: float, length: int) 
     assert graded.rewards.tolist() == [reward]
     assert graded.garbage.tolist() == [garbage]
     assert graded.lengths.tolist() == [length]
+    assert graded.truncated.tolist() == [float(END not in response)]
     assert graded.mask.tolist() == [[1.0] * length + [0.0] * (7 - length)]
 
 

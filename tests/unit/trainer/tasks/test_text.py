@@ -84,6 +84,7 @@ def test_a_response_is_read_up_to_its_end() -> None:
     graded = task.grade(prompts, responses)
     assert graded.rewards.tolist() == [1.0, 0.0, 0.0]
     assert graded.lengths.tolist() == [len(said[0]) + 1, len(said[1]) + 2, 5]
+    assert graded.truncated.tolist() == [0.0, 0.0, 1.0]
     assert graded.mask.sum(1).tolist() == graded.lengths.tolist()
     assert graded.garbage.tolist() == [0.0] * 3
     assert graded.entropy_bursts is None
