@@ -4,7 +4,7 @@ A fall is what training does: in healthy runs the entropy went from 0.37 to 0.01
 to 0.99, and "mean + 3 sd" limits fired on 4 of 13 of them. So both directions ask what the reward does.
 
 1. Up, WARN: the upward CUSUM (k = 1, h = 20) of the standardised distance to the lowest average so far exceeds h, so
-   that a rise after a healthy fall counts from where the fall ended, mean5(entropy) is above 1.25 times that average,
+   that a rise after a healthy fall counts from where the fall ended, median5(entropy) is above 1.25 times that average,
    and mean5(reward) is below 85 % of its peak. An entropy that wanders by 3 % fools the sum, and not the factor. A
    rise without harm is on record in the message, and no alarm. Without a reward it is INCONCLUSIVE.
 2. Down, WARN: mean5(entropy) below 25 % of what it was when the reward last made progress, if that was at least 0.05
@@ -99,7 +99,9 @@ class Entropy:
         up, h = self.cusum.up, settings.cusum.h
         evidence = {"entropy": mean, "rise": up, "rise_limit": h}
         lowest = reading.level("entropy", "lowest")
-        rising = up > h and lowest is not None and mean > settings.rise * lowest.location
+        middle = reading.median("entropy")
+        above = lowest is not None and middle is not None and middle > settings.rise * lowest.location
+        rising = up > h and above
         if reward is None or peak is None or not isfinite(reward) or self.entropy is None:
             return Finding(
                 state=State.INCONCLUSIVE,

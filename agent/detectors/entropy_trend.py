@@ -1,7 +1,7 @@
 """The entropy leaves where it was, and the reward has nothing to do with it: an early sign, in both directions.
 
-Let M be mean5(entropy), R and s location and scale of its delayed average (`trimtab.agent.lagged`, 40 steps), and R0
-what R was at first, at least 0.05 nats. WARN when
+Let M be median5(entropy), which one garbage batch does not move, R and s location and scale of the entropy's delayed
+average (`trimtab.agent.lagged`, 40 steps), and R0 what R was at first, at least 0.05 nats. WARN when
 
     M > R + max(0.15 R0, 4 s)        the policy dissolves
     M < R - max(0.12 R0, 4 s)        it collapses
@@ -77,8 +77,8 @@ class EntropyTrend:
         return after, finding
 
     def _judged(self, settings: EntropyTrendSettings, reading: Reading) -> Finding:
-        mean, then, first = reading.mean("entropy"), self.entropy.then, self.entropy.first
-        if mean is None or then is None or first is None or not isfinite(mean):
+        middle, then, first = reading.median("entropy"), self.entropy.then, self.entropy.first
+        if middle is None or then is None or first is None or not isfinite(middle):
             state = State.INCONCLUSIVE if self.entropy.waiting else reading.missing("entropy")
             return Finding(state=state, message="no entropy, or not yet for long enough to say what it was before")
         if reading.broken(reading.mean("reward_mean")):
@@ -86,7 +86,7 @@ class EntropyTrend:
         unit = max(first.location, settings.floor)
         upper = max(settings.rise * unit, settings.noise * then.scale)
         lower = max(settings.fall * unit, settings.noise * then.scale)
-        moved = mean - then.location
+        moved = middle - then.location
         score = moved / upper if moved > 0 else -moved / lower
         gain, needed = self._gain(settings, reading)
         bought = gain is not None and gain > needed
@@ -95,13 +95,13 @@ class EntropyTrend:
             state=State.WARN if score > 1 and not bought else State.OK,
             score=score,
             evidence={
-                "entropy": mean,
+                "entropy": middle,
                 "entropy_before": then.location,
                 "rise_limit": upper,
                 "fall_limit": -lower,
                 **({} if gain is None else {"reward_gain": gain, "reward_gain_needed": needed}),
             },
-            message=f"entropy {mean:.4f}, {moved:+.4f} from what it was {settings.delay} steps ago and more "
+            message=f"entropy {middle:.4f}, {moved:+.4f} from what it was {settings.delay} steps ago and more "
             f"(limits {-lower:+.4f} and {upper:+.4f}){told}",
         )
 

@@ -1,8 +1,9 @@
-"""Responses that are not in the language of the task: mean5(garbage fraction) > 5 %.
+"""Responses that are not in the language of the task: median5(garbage fraction) > 5 %.
 
 A late sign: on small collapsing runs it came 8 to 55 steps after the reward had fallen to 60 % of its peak, and once
 not at all; its highest five-step mean over 13 healthy runs was 1.15 %. So it confirms, and what it names is visible
-damage. Expected false alarms: none seen.
+damage. The median, because one batch that is half garbage is no state of the run, and three of five are. Expected false
+alarms: none seen.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class GarbageSettings:
     """The limit."""
 
     limit: float = 0.05
-    """On the mean garbage fraction."""
+    """On the median garbage fraction."""
 
     def __post_init__(self) -> None:
         require(0 < self.limit < 1, "detectors.garbage.limit", self.limit, "between 0 and 1")
@@ -37,7 +38,7 @@ class Garbage:
 
     def update(self, settings: GarbageSettings, reading: Reading) -> tuple[Garbage, Finding]:
         """See the module."""
-        mean = reading.mean("garbage_fraction")
+        mean = reading.median("garbage_fraction")
         if mean is None or not isfinite(mean):
             state = State.INCONCLUSIVE if mean is not None else reading.missing("garbage_fraction")
             return self, Finding(state=state, message="no window of finite garbage fractions")
