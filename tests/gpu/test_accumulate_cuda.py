@@ -48,3 +48,12 @@ def test_a_device_gives_numpys_sums_and_is_not_waited_for() -> None:
             assert (ours.bins, ours.counts) == (theirs.bins, theirs.counts)
             np.testing.assert_allclose(ours.sums, theirs.sums, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(got.positive.entropy, want.positive.entropy, rtol=1e-9)
+    for ours, theirs in zip((*got.by_position, *got.by_length), (*want.by_position, *want.by_length), strict=True):
+        assert (ours.first, ours.tokens) == (theirs.first, theirs.tokens)
+        np.testing.assert_allclose((ours.total, ours.absolute), (theirs.total, theirs.absolute), rtol=1e-9, atol=1e-9)
+    assert got.sequences.sequences == got.sequences.observed == 64
+    assert (got.sequences.ratio_above, got.sequences.mean_above) == (
+        want.sequences.ratio_above,
+        want.sequences.mean_above,
+    )
+    np.testing.assert_allclose(got.sequences.ratio_sq, want.sequences.ratio_sq, rtol=1e-9)

@@ -230,6 +230,13 @@ def test_only_what_is_given_is_observed(measured_by: Any) -> None:
         assert got.positive.tokens > 0
 
 
+def test_a_device_is_not_asked_for_a_value() -> None:
+    """torch's meta device has none: whatever waits for one raises."""
+    sums = DeviceSums()
+    sums.add(TokenBatch(**{name: value.to("meta") for name, value in as_torch(random_batch(12)).items()}), "sampler")
+    assert sums.take().device.type == "meta"
+
+
 def test_draining_starts_again_from_nothing() -> None:
     accumulator = Accumulator()
     tensors = as_torch(random_batch(11))
