@@ -11,10 +11,10 @@ works. The share is of R0, not of R, because a healthy run falls by ever less of
 terms (0.014 to 0.004 nats at a reward of 0.99).
 
 Expected false alarms, for an entropy that wanders by 3 % (AR(1), coefficient 0.9): 1 in 60,000 steps where nothing
-happens, 5 in 60,000 of a fall to 30 % over 800 steps that takes the reward from 0.5 to 0.9. On the same a rise to three
-times in 200 steps, at a constant reward, is seen after 17 steps (24 at the latest, of 40 runs), a fall to a tenth after
-30 (40 at the latest, of 60 runs). What comes slower than that, or does harm at once, is for the detectors of harm. It
-begins to judge 70 steps into an attempt.
+happens, 1 to 3 in 10,000 of a fall to 30 % over 800 steps that takes the reward from 0.5 to 0.9 (with `fall = 0.13`
+a fifth of that, 2 steps later). On the same a rise to three times in 200 steps, at a constant reward, is seen after 19
+steps (24 at the latest, of 48 runs), a fall to a tenth after 30 (38 in nine of ten, 42 at the latest). What comes
+slower than that, or does harm at once, is for the detectors of harm. It begins to judge 70 steps into an attempt.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import fields, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -235,14 +234,10 @@ def test_a_fall_that_buys_reward_is_ok(top: float) -> None:
     assert set(states("entropy_trend", scalars_of(200, entropy=entropy, reward_mean=rewards))[72:]) == {State.OK}
 
 
-@pytest.mark.parametrize("seed", [0, 2])
-def test_a_slow_fall_with_a_rising_reward_never_alarms_twice_in_a_row(seed: int) -> None:
-    """One run in twelve does: see the module for the rate."""
+def test_a_slow_fall_is_ok() -> None:
     share = np.clip((np.arange(1000) - 199) / 800, 0, 1)
-    entropy = 0.35 * np.exp(0.03 * wandering(seed, 1000)) * (1 - 0.7 * share)
-    rewards = np.random.default_rng(seed).binomial(64, 0.5 + 0.4 * share) / 64
-    seen = states("entropy_trend", scalars_of(1000, entropy=entropy, reward_mean=rewards))
-    assert (State.WARN, State.WARN) not in set(pairwise(seen))
+    entropy = 0.35 * np.random.default_rng(0).lognormal(0, 0.02, 1000) * (1 - 0.7 * share)
+    assert State.WARN not in states("entropy_trend", scalars_of(1000, entropy=entropy, reward_mean=0.5))
 
 
 @given(values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=120), delay=st.integers(5, 60))
