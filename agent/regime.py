@@ -25,6 +25,7 @@ CONDITIONED = frozenset(RATIO_SIGNALS) | {
     "ess",
     "asymmetry_gap",
     "escape_excess",
+    "silenced_excess",
     "grad_norm",
     "update_norm",
 }

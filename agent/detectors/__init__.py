@@ -21,6 +21,7 @@ from trimtab.agent.detectors.resume import Resume, ResumeSettings
 from trimtab.agent.detectors.retained import Retained, RetainedSettings
 from trimtab.agent.detectors.reward import Reward, RewardSettings
 from trimtab.agent.detectors.shift import Shift, ShiftSettings
+from trimtab.agent.detectors.silenced import Silenced, SilencedSettings
 from trimtab.agent.detectors.slope import Slope, SlopeSettings
 from trimtab.agent.detectors.tokens import Tokens, TokensSettings
 
@@ -34,6 +35,7 @@ class DetectorSettings:
     pipeline: PipelineSettings = field(default_factory=PipelineSettings)
     mismatch: MismatchSettings = field(default_factory=MismatchSettings)
     asymmetry: AsymmetrySettings = field(default_factory=AsymmetrySettings)
+    silenced: SilencedSettings = field(default_factory=SilencedSettings)
     entropy: EntropySettings = field(default_factory=EntropySettings)
     garbage: GarbageSettings = field(default_factory=GarbageSettings)
     reward: RewardSettings = field(default_factory=RewardSettings)
@@ -58,6 +60,7 @@ class Detectors:
     pipeline: Pipeline = field(default_factory=Pipeline)
     mismatch: Mismatch = field(default_factory=Mismatch)
     asymmetry: Asymmetry = field(default_factory=Asymmetry)
+    silenced: Silenced = field(default_factory=Silenced)
     entropy: Entropy = field(default_factory=Entropy)
     garbage: Garbage = field(default_factory=Garbage)
     reward: Reward = field(default_factory=Reward)

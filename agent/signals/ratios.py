@@ -191,6 +191,16 @@ def escape_excess(step: Step) -> float | None:
     return None if own is None or twin is None else own - twin
 
 
+@Signal
+def silenced_excess(step: Step) -> float | None:
+    """`clip_fraction_positive` minus that of the BF16 twin under nominal bounds: rewarded tokens that precision
+    silences."""
+    own, twin = clip_fraction_positive.read(step), step.tokens("shadow", Sign.POSITIVE)
+    if own is None or twin is None:
+        return None
+    return own - (1.0 - twin.fraction_below(ClipBounds.nominal(step.summary.applied).high))
+
+
 def _asymmetry(step: Step, sketch: str, read: Callable[[Tokens], float]) -> float | None:
     negative, positive = step.tokens(sketch, Sign.NEGATIVE), step.tokens(sketch, Sign.POSITIVE)
     return None if negative is None or positive is None else read(negative) - read(positive)
