@@ -100,7 +100,7 @@ ADVICE: dict[str, Advice] = {
         cost="a bias that grows with the distance of the two policies instead of a variance that grows with length",
     ),
     "mismatch": _PRECISION,
-    "silenced": _PRECISION,
+    "clipping": _PRECISION,
     "asymmetry": replace(
         _PRECISION,
         cause="low-precision rollouts: punished tokens fall below the clip bound, and their penalty is lost",

@@ -189,7 +189,9 @@ def _alarmed(before: Incident | None, verdict: Verdict, settings: IncidentSettin
         current = replace(current, message=told)
     if now.grace and current.phase is Phase.PENDING and verdict.detector not in NEVER_PASSING:
         return replace(current, message=f"resume transient: {current.message}")
-    ripe = verdict.state is State.CRITICAL or current.alarms > settings.for_steps
+    # What is broken in one step was never going to last: a step with a NaN in it is told in that step.
+    at_once = verdict.state is State.CRITICAL or verdict.detector in NEVER_PASSING
+    ripe = at_once or current.alarms > settings.for_steps
     if current.phase is Phase.PENDING and ripe:
         return replace(current, phase=Phase.FIRING, firing_step=now.step)
     return current

@@ -25,7 +25,7 @@ CONDITIONED = frozenset(RATIO_SIGNALS) | {
     "ess",
     "asymmetry_gap",
     "escape_excess",
-    "silenced_excess",
+    "clip_excess_positive",
     "grad_norm",
     "update_norm",
 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 
 from trimtab.agent.detector import Detector
 from trimtab.agent.detectors.asymmetry import Asymmetry, AsymmetrySettings
+from trimtab.agent.detectors.clipping import Clipping, ClippingSettings
 from trimtab.agent.detectors.drift import Drift, DriftSettings
 from trimtab.agent.detectors.entropy import Entropy, EntropySettings
 from trimtab.agent.detectors.entropy_trend import EntropyTrend, EntropyTrendSettings
@@ -21,7 +22,6 @@ from trimtab.agent.detectors.resume import Resume, ResumeSettings
 from trimtab.agent.detectors.retained import Retained, RetainedSettings
 from trimtab.agent.detectors.reward import Reward, RewardSettings
 from trimtab.agent.detectors.shift import Shift, ShiftSettings
-from trimtab.agent.detectors.silenced import Silenced, SilencedSettings
 from trimtab.agent.detectors.slope import Slope, SlopeSettings
 from trimtab.agent.detectors.tokens import Tokens, TokensSettings
 
@@ -35,7 +35,7 @@ class DetectorSettings:
     pipeline: PipelineSettings = field(default_factory=PipelineSettings)
     mismatch: MismatchSettings = field(default_factory=MismatchSettings)
     asymmetry: AsymmetrySettings = field(default_factory=AsymmetrySettings)
-    silenced: SilencedSettings = field(default_factory=SilencedSettings)
+    clipping: ClippingSettings = field(default_factory=ClippingSettings)
     entropy: EntropySettings = field(default_factory=EntropySettings)
     garbage: GarbageSettings = field(default_factory=GarbageSettings)
     reward: RewardSettings = field(default_factory=RewardSettings)
@@ -60,7 +60,7 @@ class Detectors:
     pipeline: Pipeline = field(default_factory=Pipeline)
     mismatch: Mismatch = field(default_factory=Mismatch)
     asymmetry: Asymmetry = field(default_factory=Asymmetry)
-    silenced: Silenced = field(default_factory=Silenced)
+    clipping: Clipping = field(default_factory=Clipping)
     entropy: Entropy = field(default_factory=Entropy)
     garbage: Garbage = field(default_factory=Garbage)
     reward: Reward = field(default_factory=Reward)

@@ -192,7 +192,7 @@ def escape_excess(step: Step) -> float | None:
 
 
 @Signal
-def silenced_excess(step: Step) -> float | None:
+def clip_excess_positive(step: Step) -> float | None:
     """`clip_fraction_positive` minus that of the BF16 twin under nominal bounds: rewarded tokens that precision
     silences."""
     own, twin = clip_fraction_positive.read(step), step.tokens("shadow", Sign.POSITIVE)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pydantic import ConfigDict, TypeAdapter
 
 from trimtab.agent.advance import Outcome, advance
-from trimtab.agent.changes import BUDGET_STEPS
 from trimtab.agent.config import AgentConfig, with_settings
 from trimtab.agent.replay import replay
 from trimtab.agent.run_state import RunState

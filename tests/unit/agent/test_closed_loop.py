@@ -1,5 +1,6 @@
 """The whole loop on plants that fail as measured runs do: what is alerted, what is done, and when."""
 
+import numpy as np
 import pytest
 from agent_runs import CAPABLE, Plant
 
@@ -93,8 +94,15 @@ def test_calibrated_bounds_that_reach_the_twins_clip_resolve_the_incident_while_
     assert plant.reward > 0.85
 
 
+class DeepPlant(Plant):
+    """Punished tokens lie far below any bound, and not so far that it were a fault of the pipeline."""
+
+    def _noise(self, n: int, negative: bool, noisy: bool, spike: float) -> np.ndarray:
+        return np.maximum(super()._noise(n, negative, noisy, spike), -15.0)
+
+
 def test_where_bounds_at_their_cap_do_not_save_the_run_the_incident_is_back_by_its_harm() -> None:
-    plant = Plant(seed=0, noisy_from=0, depth=6.0)
+    plant = DeepPlant(seed=0, noisy_from=0, depth=6.0)
     state, events = driven(plant, CALIBRATED_ONLY, steps=60)
     assert plant.reward < 0.25
     incident = state.incidents["run/mismatch"]

@@ -27,7 +27,7 @@ def states(
         shadow = (zero, share(twin)) if twin is not None and step % every == 0 else None
         record = step_summary(step, update=(zero, share(own)), mismatch=(noise, noise), shadow=shadow, **fields)  # type: ignore[arg-type]
         state = advance(AgentConfig(), state, record).state
-        found.append(state.verdicts["silenced"].state)
+        found.append(state.verdicts["clipping"].state)
     return found
 
 
