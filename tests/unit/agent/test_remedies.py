@@ -27,6 +27,7 @@ def situation(capabilities: Capabilities = ABLE, **applied: ControlValue) -> Sit
 
 OFFERS = [
     ("score_centering", {}, {"ratio_reference": "recomputed", "centering": True}),
+    ("score_centering", {"objective": "reinforce"}, {"centering": True}),
     ("recomputed_ratio", {}, {"ratio_reference": "recomputed"}),
     ("calibrated_clipping", {}, {"clip_mode": "calibrated"}),
     ("truncated_importance", {}, {"ratio_reference": "recomputed", "importance": "tis"}),
