@@ -21,7 +21,6 @@ sampler x has nothing to show, and where the bounds are moved x is what the cali
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 from typing import ClassVar
 
 from trimtab.agent.checks import MOST, require
@@ -72,8 +71,9 @@ class Clipping:
                 return self, Finding(state=state, message="no BF16 twin in this step")
             return self, self._judged(settings)
         spreads = reading.value("mismatch_std"), reading.mean("mismatch_std")
-        if not isfinite(excess):
-            return self, Finding(state=State.INCONCLUSIVE, message="the share of silenced tokens is not finite")
+        if reading.broken(excess, *spreads):
+            message = "the share of silenced tokens, or the spread of the mismatch, is not finite"
+            return self, Finding(state=State.INCONCLUSIVE, message=message)
         noisy = all(spread is not None and spread > settings.std_limit for spread in spreads)
         counted = min(excess, settings.cut) if noisy else 0.0
         # The ceiling lets a sum come down again.

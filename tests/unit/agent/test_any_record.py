@@ -184,6 +184,8 @@ READINGS = {
     "moved": healthy(shadow=True, bounds=ClipBounds(low=-1.2, high=1.2)),
     "baseline": healthy(shadow=False),
 }
+UNSEEN = {("clipping", "moved"), ("clipping", "baseline")}
+"""Detectors to which a reading shows nothing: what precision clips is told by the twin, under nominal bounds."""
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -194,6 +196,9 @@ def test_no_detector_is_green_on_a_signal_that_is_not_finite(name: str, which: s
     memory = DETECTORS[name]
     for _ in range(WARM):
         memory, finding = memory.update(config, reading)
+    if (name, which) in UNSEEN:
+        assert finding.state is State.NOT_OBSERVED
+        return
     assert finding.state is State.OK
     Asked.names = set()
     memory.update(
