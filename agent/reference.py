@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trimtab.agent.baselines import Level
-from trimtab.hooks.calibration_file import FormatCalibration
+from trimtab.hooks.calibration_file import LEVELS, FormatCalibration
 from trimtab.hooks.controls import Controls
 
 
@@ -30,19 +30,8 @@ class Reference:
     """Share of negative-advantage tokens that the twin would clip, under nominal bounds."""
 
 
-LEVELS = ("mismatch_std", "twin_asymmetry", "twin_clip_fraction_negative")
-"""Levels that a calibration holds."""
-
-
 def reference_of(calibration: FormatCalibration) -> Reference:
-    """What a calibration file says to an agent.
-
-    Raises:
-        ValueError: it lacks a level; the message names it.
-    """
-    for name in LEVELS:
-        if name not in calibration.levels:
-            raise ValueError(f"levels.{name}: is missing; calibrate again")
+    """What a calibration file says to an agent."""
     levels = {name: calibration.levels[name] for name in LEVELS}
     return Reference(
         sampler_format=calibration.sampler_format,

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from trimtab.agent.baselines import Baseline, BaselineSettings, Level
-from trimtab.agent.reference import LEVELS, Reference, reference_of
+from trimtab.agent.reference import Reference, reference_of
 from trimtab.agent.signals import Signal, entropy, mismatch_std, twin_asymmetry, twin_clip_fraction_negative
 from trimtab.api.errors import UserError
-from trimtab.hooks.calibration_file import CalibrationError, SignalLevel, read_calibration
+from trimtab.hooks.calibration_file import LEVELS, CalibrationError, SignalLevel, read_calibration
 from trimtab.hooks.records import StepSummary
 
 READ: dict[str, Signal] = {
@@ -63,8 +63,6 @@ def references(paths: Iterable[Path]) -> dict[str, Reference]:
             reference = reference_of(read_calibration(path))
         except CalibrationError as error:
             raise CalibrationUseError(f"--calibration: {error}") from error
-        except ValueError as error:
-            raise CalibrationUseError(f"--calibration: {path}: {error}") from error
         if reference.sampler_format in found:
             raise CalibrationUseError(
                 f"--calibration: {path}: sampler_format: {reference.sampler_format!r} has another file already; give "

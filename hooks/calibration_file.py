@@ -7,8 +7,10 @@ report no twin.
 
 from __future__ import annotations
 
+import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,12 @@ from typing import Any
 from trimtab.hooks.calibration import ClipCalibration, RecentTokens
 from trimtab.hooks.records import RecordError
 from trimtab.hooks.sketch import BINS
-from trimtab.hooks.wire import decode, encode
+from trimtab.hooks.wire import decode_value, encode
 
-VERSION = 1
+VERSION = 2
 """Of the file's form."""
+LEVELS = ("mismatch_std", "twin_asymmetry", "twin_clip_fraction_negative")
+"""Signals whose levels a calibration holds; the last two are of the BF16 twin."""
 
 
 class CalibrationError(ValueError):
@@ -41,24 +45,29 @@ class FormatCalibration:
     version: int
     sampler_format: str
     train_format: str
+    kv_format: str
     ratio_reference: str
+    objective: str
     setup: dict[str, Any]
-    """The tables of the run that it belongs to: task, model, warm start, outliers."""
+    """The fields of the run that it belongs to: what is trained on what, and how old the sampler's weights are."""
     steps: int
     """It was learnt from."""
     entropy: float
     """Mean over these steps, nats: what was learnt is about a policy as peaked as that."""
     levels: dict[str, SignalLevel]
-    """By signal: `mismatch_std`, and of the BF16 twin `twin_asymmetry` and `twin_clip_fraction_negative`."""
+    """Of each of `LEVELS`."""
     clip: ClipCalibration
 
     def __post_init__(self) -> None:
-        if self.version != VERSION:
-            raise RecordError(f"version: {self.version}, but this program reads version {VERSION}; calibrate again")
         if self.steps < 1:
             raise RecordError(f"steps: {self.steps}; a calibration is learnt from one step or more")
         if not 0 <= self.entropy < math.inf:
             raise RecordError(f"entropy: {self.entropy} nats; it is finite and not negative")
+        for name in dict.fromkeys((*LEVELS, *self.levels)):
+            if name not in self.levels:
+                raise RecordError(f"levels.{name}: is missing; calibrate again")
+            if name not in LEVELS:
+                raise RecordError(f"levels.{name}: is no level of a calibration; these are {', '.join(LEVELS)}")
         for name, level in self.levels.items():
             if not (math.isfinite(level.location) and 0 <= level.scale < math.inf):
                 raise RecordError(f"levels.{name}: {level}; both are finite, and a scale is not negative")
@@ -85,11 +94,15 @@ def read_calibration(path: str | Path) -> FormatCalibration:
         CalibrationError: there is none.
     """
     try:
-        return decode(FormatCalibration, Path(path).read_bytes())
+        return _decoded(Path(path).read_bytes())
     except OSError as error:
         raise CalibrationError(f"{path}: cannot be read ({error.strerror})") from error
+    except json.JSONDecodeError as error:
+        raise CalibrationError(f"{path}: not JSON: {error}") from error
     except ValueError as error:
         raise CalibrationError(f"{path}: {error}") from error
+    except RecursionError:
+        raise CalibrationError(f"{path}: nested more deeply than any calibration") from None
 
 
 def write_calibration(path: str | Path, calibration: FormatCalibration) -> None:
@@ -97,3 +110,28 @@ def write_calibration(path: str | Path, calibration: FormatCalibration) -> None:
     partial = Path(f"{path}.{os.getpid()}.partial")
     partial.write_bytes(encode(calibration))
     partial.replace(path)
+
+
+def _decoded(data: bytes) -> FormatCalibration:
+    """The calibration, its version looked at first: one of another version has other fields."""
+    given = json.loads(data)
+    version = given.get("version") if isinstance(given, dict) else VERSION
+    if version != VERSION:
+        raise RecordError(f"version: {version!r}, but this program reads version {VERSION}; calibrate again")
+    calibration = decode_value(FormatCalibration, given)
+    unknown = _unknown(given, json.loads(encode(calibration)))
+    if unknown is not None:  # a file is written by hand, or by this program: a summary's tolerance is for newer hooks
+        raise RecordError(f"{unknown}: is no field of a calibration; take it out, or calibrate again")
+    return calibration
+
+
+def _unknown(given: Mapping[str, Any], known: Mapping[str, Any], prefix: str = "") -> str | None:
+    """The first field that is given and not known."""
+    for name, value in given.items():
+        if name not in known:
+            return f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            inner = _unknown(value, known[name], f"{prefix}{name}.")
+            if inner is not None:
+                return inner
+    return None

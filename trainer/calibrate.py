@@ -1,6 +1,7 @@
 """Calibrate one number format offline: a few steps of a run in it, with the BF16 twin in every one.
 
-What is learnt belongs to the model, task and format that it was learnt of, and is refused by any other run.
+What is learnt belongs to the model, task, formats, ratio and staleness that it was learnt of, and is refused by any
+other run.
 """
 
 from __future__ import annotations
@@ -28,6 +29,14 @@ from trimtab.trainer.warm_start import Progress
 
 SETUP = ("task", "model", "warm_start", "outliers")
 """Tables of a run that its noise depends on, beside the formats."""
+STALENESS = {
+    "rollout": {"temperature", "lag"},
+    "asynchrony": {"mode", "max_staleness", "sync_every"},
+    "update": {"minibatches", "passes"},
+}
+"""Fields of other tables that the ratio depends on: what is sampled from, and how far the policy has moved since."""
+CONTROLS = ("sampler_format", "train_format", "kv_format", "ratio_reference", "objective")
+"""Controls that it is told for."""
 NO_MATTER = ("device", "execution", "weights", "gradient_checkpointing")
 """Fields of the model that say how it is computed, and not what."""
 
@@ -80,7 +89,7 @@ def setup_of(config: RunConfig) -> dict[str, Any]:
     """What a calibration of the run belongs to."""
     setup = config.model_dump(mode="json", include=set(SETUP))
     setup["model"] = {name: value for name, value in setup["model"].items() if name not in NO_MATTER}
-    return setup
+    return setup | config.model_dump(mode="json", include=STALENESS)
 
 
 def clip_calibration(config: RunConfig) -> ClipCalibration:
@@ -96,7 +105,7 @@ def clip_calibration(config: RunConfig) -> ClipCalibration:
         calibration = read_calibration(path)
     except CalibrationError as error:
         raise ConfigError(f"shadow.calibration: {error}") from error
-    _check_formats(config, calibration, path)
+    _check_controls(config, calibration, path)
     difference = _difference(calibration.setup, setup_of(config))
     if difference is not None:
         field, theirs, ours = difference
@@ -106,13 +115,14 @@ def clip_calibration(config: RunConfig) -> ClipCalibration:
     return calibration.clip
 
 
-def _check_formats(config: RunConfig, calibration: FormatCalibration, path: Path) -> None:
-    """Refuse a calibration of formats that the run never computes in."""
+def _check_controls(config: RunConfig, calibration: FormatCalibration, path: Path) -> None:
+    """Refuse a calibration of controls that the run never has together, by itself."""
     states = [config.controls_at(step) for step in (0, *(change.step for change in config.schedule))]
-    for field in ("sampler_format", "train_format"):
+    for field in CONTROLS:
         theirs = getattr(calibration, field)
         ours = list(dict.fromkeys(getattr(controls, field) for controls in states))
-        if theirs not in ours:
+        states = [controls for controls in states if getattr(controls, field) == theirs]
+        if not states:
             raise ConfigError(
                 f"shadow.calibration: {path}: {field}: {theirs!r} there, and {' and '.join(ours)} in this run; "
                 "calibrate that one"

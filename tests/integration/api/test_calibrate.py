@@ -17,7 +17,7 @@ from trimtab.api.calibration import CalibrationUseError, references
 from trimtab.api.cli import app
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.service import Service
-from trimtab.hooks.calibration_file import CalibrationError, read_calibration
+from trimtab.hooks.calibration_file import LEVELS, CalibrationError, read_calibration
 from trimtab.hooks.controls import Controls
 from trimtab.trainer.config import ConfigError, load_config
 from trimtab.trainer.run import STEPS, execute
@@ -54,7 +54,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
 def test_what_is_in_the_file(made: tuple[Path, dict[str, Any]]) -> None:
     calibration, told = read_calibration(made[0]), made[1]
     assert (calibration.sampler_format, calibration.train_format, calibration.steps) == ("nvfp4", "bf16", 12)
-    assert calibration.ratio_reference == "sampler"
+    told_for = (calibration.ratio_reference, calibration.kv_format, calibration.objective)
+    assert told_for == ("sampler", "none", "ppo")
     assert calibration.setup["model"]["width"] == 32
     assert calibration.levels["mismatch_std"].location > 0
     bounds = calibration.clip.bounds(Controls(ratio_reference="sampler"))
@@ -98,6 +99,15 @@ def test_without_a_calibration_and_a_twin_it_is_refused(tmp_path: Path) -> None:
         (["task.digits=4"], "task.digits: 3 there, and 4 in this run"),
         (["warm_start.seed=1"], "warm_start.seed: 0 there, and 1 in this run"),
         (["outliers.scale=8.0"], "outliers.scale: 4.0 there, and 8.0 in this run"),
+        (["controls.ratio_reference=recomputed"], "ratio_reference: 'sampler' there, and recomputed in this run"),
+        (["controls.kv_format=fp8"], "kv_format: 'none' there, and fp8 in this run"),
+        (["controls.objective=cispo"], "objective: 'ppo' there, and cispo in this run"),
+        (["rollout.temperature=0.5"], "rollout.temperature: 1.0 there, and 0.5 in this run"),
+        (["rollout.lag=0"], "rollout.lag: 2 there, and 0 in this run"),
+        (["rollout.lag=0", "asynchrony.mode=thread"], "rollout.lag: 2 there, and 0 in this run"),
+        (["asynchrony.sync_every=2"], "asynchrony.sync_every: 1 there, and 2 in this run"),
+        (["update.minibatches=4"], "update.minibatches: 2 there, and 4 in this run"),
+        (["update.passes=2"], "update.passes: 1 there, and 2 in this run"),
     ],
 )
 def test_another_format_or_model_is_refused(
@@ -115,6 +125,14 @@ def test_a_format_that_the_run_switches_to_will_do(made: tuple[Path, dict[str, A
     assert [row["clip_low"] < 0.79 for row in rows] == [False, True]
 
 
+def test_controls_that_the_run_never_has_together_are_refused(
+    made: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    change = 'schedule=[{step=1, controls={sampler_format="nvfp4", ratio_reference="recomputed"}}]'
+    with pytest.raises(ConfigError, match="ratio_reference: 'sampler' there, and recomputed in this run"):
+        run(tmp_path, made[0], "controls.sampler_format=bf16", change)
+
+
 def test_a_precision_that_only_says_how_it_is_computed_does_not_matter(
     made: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -127,16 +145,28 @@ def changed(path: Path, folder: Path, **fields: Any) -> Path:
     return other
 
 
+def level_of(name: str, scale: float = 0.1) -> dict[str, Any]:
+    """The levels of a calibration, with that one as given."""
+    return {level: {"location": 0.1, "scale": 0.1} for level in LEVELS} | {name: {"location": 0.1, "scale": scale}}
+
+
 def test_files_that_are_no_calibration(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    with pytest.raises(CalibrationError, match="version: 2, but this program reads version 1; calibrate again"):
-        read_calibration(changed(made[0], tmp_path, version=2))
+    with pytest.raises(CalibrationError, match="version: 3, but this program reads version 2; calibrate again"):
+        read_calibration(changed(made[0], tmp_path, version=3))
+    old = {name: value for name, value in json.loads(made[0].read_text()).items() if name != "kv_format"}
+    (tmp_path / "old.json").write_text(json.dumps(old | {"version": 1}))
+    with pytest.raises(CalibrationError, match="version: 1, but this program reads version 2; calibrate again"):
+        read_calibration(tmp_path / "old.json")
     with pytest.raises(CalibrationError, match=r"FormatCalibration\.steps: 'many' is not int"):
         read_calibration(changed(made[0], tmp_path, steps="many"))
     for field, value, told in (
         ("steps", -3, "steps: -3; a calibration is learnt from one step or more"),
         ("entropy", -1.0, r"entropy: -1\.0 nats"),
-        ("levels", {"mismatch_std": {"location": 0.1, "scale": -1.0}}, r"levels\.mismatch_std: .*is not negative"),
+        ("levels", level_of("mismatch_std", scale=-1.0), r"levels\.mismatch_std: .*is not negative"),
         ("clip", {"negative": {"update": {"tokens": -1.0}}}, r"clip\.negative\.update\.tokens: -1\.0"),
+        ("clip", {"negative": {"updates": {}}}, r"clip\.negative\.updates: is no field of a calibration"),
+        ("entrpoy", 1.0, r"entrpoy: is no field of a calibration"),
+        ("levels", level_of("mismatch"), r"levels\.mismatch: is no level of a calibration; these are mismatch_std, "),
         (
             "clip",
             {"positive": {"shadow": {"weights": {"99999": 1.0}}}},
@@ -147,8 +177,8 @@ def test_files_that_are_no_calibration(made: tuple[Path, dict[str, Any]], tmp_pa
             read_calibration(changed(made[0], tmp_path, **{field: value}))
     with pytest.raises(CalibrationError, match="cannot be read"):
         read_calibration(tmp_path / "none.json")
-    with pytest.raises(ConfigError, match=r"shadow\.calibration: .*version: 2"):
-        run(tmp_path / "run", changed(made[0], tmp_path, version=2))
+    with pytest.raises(ConfigError, match=r"shadow\.calibration: .*version: 3"):
+        run(tmp_path / "run", changed(made[0], tmp_path, version=3))
     with pytest.raises(CalibrationUseError, match=r"levels\.twin_asymmetry: is missing"):
         references([changed(made[0], tmp_path, levels={"mismatch_std": {"location": 0.1, "scale": 0.1}})])
     with pytest.raises(CalibrationUseError, match="'nvfp4' has another file already"):
