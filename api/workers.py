@@ -118,17 +118,22 @@ def _died(code: int) -> str:
 def _child(work: Work, errors: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; the parent says who stops
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    work.log.parent.mkdir(parents=True, exist_ok=True)
-    with work.log.open("a") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-        try:
-            work.function(*work.arguments)
-        except Exception as error:
+    try:
+        _print_into(work.log)
+        work.function(*work.arguments)
+    except Exception as error:
+        errors.send(f"{type(error).__name__}: {error}")  # first: on a disk that is full, the log takes no more
+        with contextlib.suppress(OSError):
             traceback.print_exc()
             sys.stderr.flush()
-            errors.send(f"{type(error).__name__}: {error}")
-            raise SystemExit(1) from None
+        raise SystemExit(1) from None
+
+
+def _print_into(log: Path) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
 
 
 def _end_with_parent() -> None:

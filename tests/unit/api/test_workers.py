@@ -43,6 +43,17 @@ def test_one_that_fails_or_dies_takes_nothing_with_it(tmp_path: Path) -> None:
     assert "Traceback" in (tmp_path / "bad.txt").read_text()
 
 
+def test_an_error_is_told_where_the_log_takes_no_more() -> None:
+    full = Work(name="bad", function=fail, arguments=("the disk is full",), log=Path("/dev/full"))
+    (ended,) = perform([full], 1)
+    assert ended.error == "ValueError: the disk is full"
+
+
+def test_a_log_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    (ended,) = perform([Work(name="bad", function=write, arguments=(), log=tmp_path)], 1)
+    assert ended.error.startswith("IsADirectoryError: ")
+
+
 def test_no_more_at_a_time_than_asked_for(tmp_path: Path) -> None:
     running, most = 0, 0
 
