@@ -41,12 +41,15 @@ def lab(
         except KeyboardInterrupt:
             Console(stderr=True, soft_wrap=True).print("stopped; the same command without --fresh goes on")
             raise typer.Exit(130) from None
-        table = write_report(plan, out, failed)
+        report = write_report(plan, out, failed)
     console = Console(soft_wrap=True)
-    console.print(_table(table))
+    console.print(_table(report.table))
     console.print(f"\nReport: {out / REPORT}. Tables: table.md, table.csv and table.json beside it.", highlight=False)
-    if failed:
-        console.print(f"{len(failed)} failed: {', '.join(failed)}; see the report, and {out / 'logs'}", style="red")
+    for name, error in report.damaged.items():
+        console.print(f"{name}: {error}", style="red", markup=False, highlight=False)
+    names = [*failed, *report.damaged]
+    if names:
+        console.print(f"{len(names)} failed: {', '.join(names)}; see the report, and {out / 'logs'}", style="red")
         raise typer.Exit(1)
 
 

@@ -63,6 +63,17 @@ def is_done(cell: Cell, folder: Path) -> bool:
     return mark.get("key") == cell.key and mark.get("done") is True and (folder / RESULT).exists()
 
 
+def is_outdated(cell: Cell, folder: Path) -> bool:
+    """Whether the folder holds the finished run of another configuration."""
+    mark = _mark(folder)
+    return mark.get("done") is True and mark.get("key") != cell.key
+
+
+def disown(folder: Path) -> None:
+    """Have the next start run the cell from the beginning, and leave its other files for a look until then."""
+    (folder / MARK).unlink(missing_ok=True)
+
+
 def clear(folder: Path) -> None:
     """Take away a cell's files."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
+
+from sqlalchemy.exc import DBAPIError
 
 from trimtab.agent.signals import MIN_TOKENS, SIGNALS, quantile
 from trimtab.agent.state import EventKind, State
@@ -17,6 +20,7 @@ from trimtab.api.lab.cells import Cell
 from trimtab.hooks.records import StepSummary
 from trimtab.hooks.sketch import Sign
 from trimtab.storage.codec import SUMMARY
+from trimtab.storage.engine import StorageError
 from trimtab.storage.store import Store
 from trimtab.storage.values import EntryKind, StoredEvent
 from trimtab.trainer.run import RESULT, STEPS
@@ -85,19 +89,44 @@ class Figures:
         return self.onset_step is not None
 
 
+class DamagedError(ValueError):
+    """A file of a finished lab that cannot be read; the message names it."""
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise `DamagedError` for whatever the content of the file at `path` is to blame for."""
+    try:
+        yield
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, StorageError, DBAPIError) as error:
+        reason = error.orig if isinstance(error, DBAPIError) else error
+        line = " ".join(str(reason).split())
+        raise DamagedError(f"{path} cannot be read ({type(error).__name__}: {line})") from error
+
+
 def figures(cell: Cell, folder: Path) -> Figures:
-    """The figures of a cell whose run is done."""
-    steps = _steps(folder / STEPS)
-    summaries, events = _ledger(cell, folder / LEDGER)
+    """The figures of a cell whose run is done.
+
+    Raises:
+        DamagedError: one of its files cannot be read.
+    """
+    with reading(folder / STEPS):
+        steps = _steps(folder / STEPS)
+    with reading(folder / LEDGER):
+        summaries, events = _ledger(cell, folder / LEDGER)
+    with reading(folder / RESULT):
+        result = json.loads((folder / RESULT).read_text())
+        evaluations = {name: _number(result[name]) for name in ("reward_eval_bf16", "reward_eval_sampler")}
+    with reading(folder / MARK):
+        seconds = _number(json.loads((folder / MARK).read_text())["seconds"])
     rewards = [step["reward_mean"] for step in steps]
     series = _series(steps, summaries)
-    result = json.loads((folder / RESULT).read_text())
     onset, final = collapse(rewards), fmean(rewards[-FINAL_STEPS:])
     return Figures(
         cell=cell,
         reward_final=final,
-        reward_eval_bf16=result["reward_eval_bf16"],
-        reward_eval_sampler=result["reward_eval_sampler"],
+        reward_eval_bf16=evaluations["reward_eval_bf16"],
+        reward_eval_sampler=evaluations["reward_eval_sampler"],
         entropy_final=fmean(step["entropy"] for step in steps[-FINAL_STEPS:]),
         mismatch_start=_mean(series.mismatch_std[:EARLY_STEPS]),
         mismatch_final=_mean(series.mismatch_std[-FINAL_STEPS:]),
@@ -109,7 +138,7 @@ def figures(cell: Cell, folder: Path) -> Figures:
         and fmean(rewards[-FINAL_STEPS:]) >= COLLAPSE * max(smoothed(rewards)[SMOOTHING - 1 :]),
         first_alert_step=next((event.step for event in events if _alerts(event)), None),
         first_action_step=next((event.step for event in events if event.kind == EventKind.CONTROLS_CHANGED), None),
-        seconds=json.loads((folder / MARK).read_text())["seconds"],
+        seconds=seconds,
         series=series,
     )
 
@@ -142,12 +171,20 @@ def spikes(norms: Sequence[float]) -> int:
 def _steps(path: Path) -> list[dict[str, Any]]:
     """Each step once, as it was done last: one that was restored is done again."""
     rows = (json.loads(line) for line in path.read_text().splitlines())
-    return list({row["step"]: _restored(row) for row in rows}.values())
+    steps = list({row["step"]: _restored(row) for row in rows}.values())
+    if not steps:
+        raise ValueError("there is no step in it")
+    return steps
 
 
 def _restored(row: dict[str, Any]) -> dict[str, Any]:
     """Non-finite numbers are strings on disk."""
     return {name: float(row[name]) for name in ("reward_mean", "entropy", "grad_norm")} | {"step": row["step"]}
+
+
+def _number(value: Any) -> Value:
+    """Of a file; a number that is not finite is a string there."""
+    return None if value is None else float(value)
 
 
 def _ledger(cell: Cell, path: Path) -> tuple[dict[int, StepSummary], tuple[StoredEvent, ...]]:

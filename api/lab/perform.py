@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimtab.api.lab.cell_run import LOG, clear, is_done, precision_ladder, train_cell, warm_start
+from trimtab.api.lab.cell_run import LOG, clear, is_done, is_outdated, precision_ladder, train_cell, warm_start
 from trimtab.api.lab.cells import Cell, Lab
 from trimtab.api.lab.file import LabError
 from trimtab.api.lab.watch import Watch
@@ -30,6 +30,11 @@ class Ladder:
     """Groups that start there."""
     config: RunConfig
     path: Path
+
+    @property
+    def name(self) -> str:
+        """What its work is called."""
+        return f"precision ladder {self.title}".rstrip()
 
 
 def folder_of(out: Path, cell: Cell) -> Path:
@@ -74,6 +79,10 @@ def run_cells(lab: Lab, cells: Sequence[Cell], out: Path, *, jobs: int, fresh: b
         for ladder in ladders(lab, cells, out):
             ladder.path.unlink(missing_ok=True)
     left = [cell for cell in cells if not is_done(cell, folder_of(out, cell))]
+    outdated = sum(is_outdated(cell, folder_of(out, cell)) for cell in left)
+    if outdated:
+        told = "cell has another configuration and is" if outdated == 1 else "cells have another configuration and are"
+        watch.say(f"{outdated} done {told} run again")
     # Cells that share a warm start would each train it, side by side.
     watch.stage("warm starts")
     perform(_warm_starts(left, out), jobs, on_start=watch.started, on_end=watch.ended, on_tick=watch.tick)
@@ -89,7 +98,7 @@ def run_cells(lab: Lab, cells: Sequence[Cell], out: Path, *, jobs: int, fresh: b
     ]
     works += [
         Work(
-            name=f"precision ladder {one.title}".rstrip(),
+            name=one.name,
             function=precision_ladder,
             arguments=(one.config, one.path),
             log=out / LOGS / LOG,

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
@@ -160,8 +160,8 @@ def rows(lab: Lab, results: Sequence[Figures]) -> list[Row]:
     return found
 
 
-def markdown(table: Sequence[Row]) -> str:
-    """Means and deviations, then every seed."""
+def markdown(table: Sequence[Row], failed: Mapping[str, str]) -> str:
+    """Means and deviations, what failed, then every seed."""
     headings = ["run", "seeds", *(measure.heading for measure in MEASURES)]
     means = [[row.label, str(len(row.members)), *(row.told(measure) for measure in MEASURES)] for row in table]
     seeds = [[row.label, *(_seed(member, _told) for member in row.members)] for row in table]
@@ -169,11 +169,16 @@ def markdown(table: Sequence[Row]) -> str:
     seeds = [[*line, *[""] * (width - len(line))] for line in seeds]
     parts = (
         _lines(headings, means),
+        *([f"{len(failed)} failed, and are missing above:", _listed(failed)] if failed else []),
         "Seed by seed: reward, and BF16 evaluation.",
         _lines(["run", *[""] * (width - 1)], seeds),
         "\n".join(f"- {measure.heading}: {measure.meaning}" for measure in MEASURES),
     )
     return "\n\n".join(parts) + "\n"
+
+
+def _listed(failed: Mapping[str, str]) -> str:
+    return "\n".join(f"- {name}: {' '.join(error.split())}" for name, error in failed.items())
 
 
 def _told(value: float | None) -> str:
@@ -213,7 +218,7 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, bool) else value
 
 
-def as_json(lab: Lab, table: Sequence[Row], failed: dict[str, str]) -> str:
+def as_json(lab: Lab, table: Sequence[Row], failed: Mapping[str, str]) -> str:
     """Everything that the tables say, and the cells that failed."""
     content = {
         "schema": SCHEMA,
@@ -229,7 +234,7 @@ def as_json(lab: Lab, table: Sequence[Row], failed: dict[str, str]) -> str:
             }
             for row in table
         ],
-        "failed": failed,
+        "failed": dict(failed),
     }
     return json.dumps(content, indent=2, allow_nan=False)
 

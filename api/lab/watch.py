@@ -43,7 +43,11 @@ class Watch:
         self._cells, self._done = (total or 0) + done, done
         self._stage = self._bars.add_task(what, total=total and self._cells, completed=done)
         if done:
-            self._console.print(f"{done} cells are done already", markup=False)
+            self.say(f"{done} cells are done already")
+
+    def say(self, what: str) -> None:
+        """Something that a person should know before it happens."""
+        self._console.print(what, markup=False)
 
     def started(self, work: Work) -> None:
         """A process begins."""

@@ -86,7 +86,11 @@ def test_what_is_written_says_the_same(lab: Lab) -> None:
         ("8", "sd"),
     ]
     assert [line["collapsed"] for line in lines[:2]] == ["0", "0"]
-    assert "| NVFP4 / centering, at step 8 | s0: 0.200, - |  |" in markdown(table)
+    assert "| NVFP4 / centering, at step 8 | s0: 0.200, - |  |" in markdown(table, {})
+    assert "failed" not in markdown(table, {})
+    assert "1 failed, and are missing above:\n\n- nvfp4/none/s0: it is so" in markdown(
+        table, {"nvfp4/none/s0": "it\nis so"}
+    )
 
 
 def test_the_report_tells_failures_and_draws_what_there_is(lab: Lab) -> None:
