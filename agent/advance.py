@@ -1,7 +1,8 @@
 """The whole brain: a fold of one record into the state of a job.
 
-Replaying a ledger gives the same states, events and commands; a summary that was seen before changes nothing; a
-command is a level, and rides on every reply until the trainer reports it.
+Replaying a ledger gives the same states, events and commands; a summary that was seen before changes nothing, and one
+that arrives ahead of another waits for it a little (`trimtab.agent.ordering`); a command is a level, and rides on every
+reply until the trainer reports it.
 
 The trainer's report is compared with what is wanted as a whole: every override, no more and no less, but for those
 that the trainer says it refuses. Overrides or a generation that this ledger never sent out come from another agent, or
@@ -20,6 +21,7 @@ from trimtab.agent.config import AgentConfig
 from trimtab.agent.detectors import DETECTORS, Detectors
 from trimtab.agent.incidents import Moment, advanced, fingerprint, is_open
 from trimtab.agent.operator import obeyed
+from trimtab.agent.ordering import held_back, judging, next_due
 from trimtab.agent.policy import decided
 from trimtab.agent.reading import Reading
 from trimtab.agent.reference import reference_for
@@ -52,7 +54,7 @@ def advance(config: AgentConfig, state: RunState, record: StepSummary | Operator
     """The state after one record, the audit rows, and the command that is due.
 
     Only rank 0 is judged, and only steps newer than the newest of their attempt: anything else leaves the state as it
-    is.
+    is. A step that is held back is judged with a later record, and its events are among those of that one.
 
     Raises:
         ValueError: the record is of another job.
@@ -61,26 +63,38 @@ def advance(config: AgentConfig, state: RunState, record: StepSummary | Operator
     if record.job != state.job:
         raise ValueError(f"job: the record is of {record.job!r}, the state of {state.job!r}")
     if isinstance(record, OperatorAction):
-        state, events = obeyed(state, record)
-        return Outcome(state=state, events=events, command=_command(state))
+        state, rows = obeyed(state, record)
+        return Outcome(state=state, events=rows, command=_command(state))
     if record.rank != 0:
         return Outcome(state=state, ignored=f"rank {record.rank}: only rank 0 is judged")
     if record.attempt < state.attempt:
         return _outlived(state, record)
     if record.attempt == state.attempt and record.step <= state.last_step:
-        ignored = f"step {record.step}: attempt {state.attempt} is at step {state.last_step} already"
+        ignored = f"step {record.step}: late, attempt {state.attempt} is at step {state.last_step} already"
         return Outcome(state=state, command=_command(state), ignored=ignored)
+    if any((each.attempt, each.step) == (record.attempt, record.step) for each in state.order.held):
+        return Outcome(state=state, command=_command(state), ignored=f"step {record.step}: is held back already")
+    state = held_back(state, record)
+    events: list[Event] = []
+    while (due := next_due(state)) is not None:
+        state, more = _step(config, judging(state, due), due)
+        events += more
+    return Outcome(state=state, events=tuple(events), command=_command(state))
+
+
+def _step(config: AgentConfig, state: RunState, summary: StepSummary) -> tuple[RunState, tuple[Event, ...]]:
+    """The state after one step."""
     known = state.reported
-    state, started = _located(state, record)
-    state, reports = acknowledged(state, record)
+    state, started = _located(state, summary)
+    state, reports = acknowledged(state, summary)
     state, overdue = awaited(state, config.policy.verify)
-    state, reading = _read(config, state, record, acted=known is not None and _acted(known, record))
+    state, reading = _read(config, state, summary, acted=known is not None and _acted(known, summary))
     state, verdicts = _judged(config, state, reading)
     state, policy = decided(config, state, reading)
     command = _command(state)
     if command is not None:
         state = replace(state, commanded=command.generation)
-    return Outcome(state=state, events=(*started, *reports, *overdue, *verdicts, *policy), command=command)
+    return state, (*started, *reports, *overdue, *verdicts, *policy)
 
 
 def _acted(known: Reported, summary: StepSummary) -> bool:

@@ -11,7 +11,7 @@ from trimtab.agent.rung import Rung
 from trimtab.agent.state import Incident, Mode, Proposal, Silence, Verdict
 from trimtab.agent.tracks import Track
 from trimtab.hooks.controls import Capabilities, Controls, ControlValue
-from trimtab.hooks.records import check_job
+from trimtab.hooks.records import StepSummary, check_job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +57,18 @@ class Ladder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is known of steps that are missing; see `trimtab.agent.ordering`."""
+
+    held: tuple[StepSummary, ...] = ()
+    """Summaries that arrived ahead of a missing one and are not judged yet, in the order of steps."""
+    stride: int | None = None
+    """Fewest steps from one summary of this attempt to the next; None before the second."""
+    dropped: int = 0
+    """Summaries that the trainer had lost by the newest that was judged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
     """One job. A value: `advance` returns a new one. Survives JSON unchanged.
 
@@ -70,6 +82,7 @@ class RunState:
     """The newest attempt seen."""
     last_step: int = -1
     """The newest step seen of that attempt; -1 before the first."""
+    order: Order = field(default_factory=Order)
     older_reported: bool = False
     """An older attempt has reported since this one began, and it is on record."""
     steps: int = 0

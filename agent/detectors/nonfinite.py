@@ -36,7 +36,7 @@ class NonFiniteValues:
 
     def update(self, settings: NonFiniteSettings, reading: Reading) -> tuple[NonFiniteValues, Finding]:  # noqa: ARG002
         """See the module."""
-        found = _found(reading.summary)
+        found = unusable(reading.summary)
         if not found:
             return self, Finding(state=State.OK, message="every value is finite")
         root = next((name for name in DEPENDENCY_ORDER if name in found), min(found))
@@ -57,8 +57,8 @@ class NonFiniteValues:
         )
 
 
-def _found(summary: StepSummary) -> dict[str, dict[str, int]]:
-    """Counts by kind of everything that is not finite, by name."""
+def unusable(summary: StepSummary) -> dict[str, dict[str, int]]:
+    """Counts by kind of everything in a step that is not finite, by name."""
     found = {name: _counts(counts) for name, counts in summary.nonfinite.items() if counts.live}
     for name in NEVER_INFINITE:
         value = summary.scalars.get(name, 0.0)

@@ -104,11 +104,16 @@ def test_public_case_d45(service: Service) -> None:
 
 
 def test_public_case_d46(service: Service) -> None:
-    """prime-rl PR#1880: rows of step 5 after step 6. They are kept and flagged late; each step is judged once."""
-    late = [*(normal(i) for i in range(5)), normal(6), normal(5), *(normal(i) for i in range(7, 10))]
+    """prime-rl PR#1880: rows of step 5 after step 6. Judged in order; what comes too late is kept and told."""
+    in_order = [normal(i) for i in range(10)]
+    swapped = [*in_order[:5], in_order[6], in_order[5], *in_order[7:]]
+    assert [service.ingest(record).result for record in swapped] == ["stored"] * 10
+    assert service.state("run") == told(in_order, AgentConfig())[0]
+
+    late = [normal(i, job="late") for i in (0, 1, 2, 3, 4, 6, 7, 8, 5, 9)]
     answers = [service.ingest(record) for record in late]
-    assert [answer.result for answer in answers] == ["stored"] * 6 + ["ignored"] + ["stored"] * 3
-    assert answers[6].reason == "step 5: attempt 1 is at step 6 already"
-    assert 5 in {entry.step for entry in service.store.recorded("run").entries}
-    assert service.state("run") == told([normal(i) for i in (0, 1, 2, 3, 4, 6, 7, 8, 9)], AgentConfig())[0]
-    assert not acted(told(late)[1])
+    assert [answer.result for answer in answers] == ["stored"] * 8 + ["ignored", "stored"]
+    assert answers[8].reason == "step 5: late, attempt 1 is at step 8 already"
+    assert 5 in {entry.step for entry in service.store.recorded("late").entries}
+    assert (service.state("late").steps, service.state("late").last_step) == (9, 9)
+    assert not acted(told(swapped)[1])

@@ -182,7 +182,7 @@ def test_an_older_attempt_that_still_reports_is_on_record_once_and_never_judged(
 
 def test_a_step_that_was_passed_is_ignored_in_words() -> None:
     state = advance(AUTO, RunState.initial("run"), step_summary(7)).state
-    assert advance(AUTO, state, step_summary(7)).ignored == "step 7: attempt 1 is at step 7 already"
+    assert advance(AUTO, state, step_summary(7)).ignored == "step 7: late, attempt 1 is at step 7 already"
 
 
 def test_what_is_wanted_outlives_a_restart_of_the_trainer() -> None:
