@@ -75,7 +75,7 @@ def _write(
     lab: Lab, out: Path, table: Sequence[Row], measured: Sequence[MeasuredLadder], failed: Mapping[str, str]
 ) -> None:
     drawn = plots(table) if table else {}
-    contents = {
+    contents: dict[str, str | bytes] = {
         "lab.toml": lab.text,
         "table.md": markdown(table, failed),
         "table.csv": comma_separated(table),
