@@ -6,11 +6,13 @@ sent while it samples.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import pickle
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -28,6 +30,9 @@ Requests = SimpleQueue[tuple[str, Any]]
 POLL_SECONDS = 0.002
 """Between two looks for weights in flight while the process samples."""
 CLOSE_SECONDS = 5.0
+SILENT_SECONDS = 60.0
+"""Without an answer after which a person is told, unless the process has taken longer before."""
+_log = logging.getLogger("trimtab")
 
 
 class SamplerProcess:
@@ -48,12 +53,14 @@ class SamplerProcess:
         self._process.start()
         child.close()
         self._lock = threading.Lock()
+        self._patience = SILENT_SECONDS
         self.version = -1
-        self._receive()
+        with self._watched():
+            self._receive()
 
     def sync(self, update: Update) -> None:
         """Take over `update`; see `Sampler.sync`."""
-        with self._lock:
+        with self._lock, self._watched():
             self._send("sync", update)
             self._receive()
             self.version = update.version
@@ -71,7 +78,7 @@ class SamplerProcess:
     ) -> Rollout:
         """Sample responses; see `Sampler.generate`."""
         how = {"samples": samples, "head": head, "temperature": temperature}
-        with self._lock:
+        with self._lock, self._watched():
             self._send("generate", (prompts, length, how, generator.get_state()))
             if arrivals is not None:
                 try:
@@ -85,7 +92,7 @@ class SamplerProcess:
 
     def contract(self) -> dict[str, TensorContract]:
         """What each weight is computed in."""
-        with self._lock:
+        with self._lock, self._watched():
             self._send("contract", None)
             return self._receive()  # type: ignore[no-any-return]
 
@@ -99,6 +106,24 @@ class SamplerProcess:
             self._process.kill()
             self._process.join()
         self._pipe.close()
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Say so where there is no answer for long: a process that hangs, or was stopped, looks like one at work."""
+        began = time.monotonic()
+        timer = threading.Timer(self._patience, self._tell_silence, (self._patience,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._patience = max(self._patience, 2 * (time.monotonic() - began))
+
+    def _tell_silence(self, seconds: float) -> None:
+        _log.warning(
+            "trimtab: the sampler process (pid %d) has not answered for %.0f s; waiting on", self._process.pid, seconds
+        )
 
     def _hand_over(self, arrivals: Arrivals) -> None:
         """Send what arrives until there is an answer."""

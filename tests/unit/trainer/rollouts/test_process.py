@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -149,6 +150,25 @@ def test_a_killed_process_is_named(tiny: RunConfig) -> None:
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(SamplerError, match="exit code -9"):
             sampled(there)
+
+
+def test_a_process_that_does_not_answer_is_told_once(tiny: RunConfig, caplog: pytest.LogCaptureFixture) -> None:
+    factory = partial(build_sampler, tiny, build_decoder(tiny), end=END, pad=PAD)
+    with closing(SamplerProcess(factory)) as there:
+        there.sync(update(tiny, 0))
+        assert caplog.messages == []
+        pid = there._process.pid
+        assert pid is not None
+        there._patience = 1.0
+        os.kill(pid, signal.SIGSTOP)
+        waiting = threading.Thread(target=sampled, args=(there,))
+        waiting.start()
+        deadline = time.monotonic() + 60
+        while not caplog.messages and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(pid, signal.SIGCONT)
+        waiting.join()
+    assert caplog.messages == [f"trimtab: the sampler process (pid {pid}) has not answered for 1 s; waiting on"]
 
 
 def test_closing_twice_is_closing(tiny: RunConfig) -> None:
