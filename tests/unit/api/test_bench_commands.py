@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from trimtab.api.cli.bench import bench
+from trimtab.api.cli.bench import _show, bench
 from trimtab.api.cli.errors import UsageError
 
 CONFIG = """
@@ -50,6 +50,15 @@ def test_a_mistake_is_the_users(config: Path) -> None:
     told = CliRunner().invoke(bench, ["ladder", str(config)]).exception
     assert isinstance(told, UsageError)
     assert str(told) == "steps: Input should be greater than or equal to 1 (given 0)"
+
+
+def test_a_table_that_is_piped_is_whole_however_wide(capsys: pytest.CaptureFixture[str]) -> None:
+    wide = [f"{'heading' * 3} {index}" for index in range(8)]
+    _show([], False, wide, [[f"{index}.123456 to {index}.654321" for index in range(8)]], "a title")
+    title, headings, numbers = capsys.readouterr().out.splitlines()
+    assert title.strip() == "a title"
+    assert headings.split() == " ".join(wide).split()
+    assert numbers.split() == [word for index in range(8) for word in (f"{index}.123456", "to", f"{index}.654321")]
 
 
 def test_figures_without_a_run_are_shown_alike() -> None:
