@@ -13,10 +13,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from trimtab.api.calibration import MIN_STEPS, levels_of, mean_entropy_of
 from trimtab.api.cli.errors import UsageError
+from trimtab.api.cli.progress import Lines
 from trimtab.hooks.calibration_file import VERSION, FormatCalibration, write_calibration
 from trimtab.trainer.calibrate import Calibrated, setup_of
 from trimtab.trainer.calibrate import calibrate as run_calibration
 from trimtab.trainer.config import ConfigError, RunConfig, load_config
+from trimtab.trainer.step_record import StepRecord
 
 
 def calibrate(
@@ -56,16 +58,25 @@ def calibrate(
 
 def _calibrated(settings: RunConfig, number_format: str, steps: int, *, quiet: bool) -> Calibrated:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
+    console = Console(stderr=True)
+    in_log = not quiet and not console.is_terminal
+    lines, warm_lines = Lines(console), Lines(console)
+    with Progress(*columns, console=console, disable=quiet or in_log, transient=True) as progress:
         warm = progress.add_task("warm start", total=None, visible=False)
         task = progress.add_task("calibrating", total=steps)
-        return run_calibration(
-            settings,
-            number_format,
-            steps,
-            on_warm_start=lambda done, total: progress.update(warm, completed=done, total=total, visible=done < total),
-            on_step=lambda record: progress.update(task, completed=record.step + 1),
-        )
+
+        def on_warm_start(done: int, total: int) -> None:
+            progress.update(warm, completed=done, total=total, visible=done < total)
+            if in_log:
+                warm_lines.tell(f"warm start: step {done} of {total}", last=done == total)
+
+        def on_step(record: StepRecord) -> None:
+            done = record.step + 1
+            progress.update(task, completed=done)
+            if in_log:
+                lines.tell(f"calibrating: step {done} of {steps}", last=done == steps)
+
+        return run_calibration(settings, number_format, steps, on_warm_start=on_warm_start, on_step=on_step)
 
 
 def _file(found: Calibrated) -> FormatCalibration:

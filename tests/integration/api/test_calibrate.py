@@ -63,6 +63,15 @@ def test_what_is_in_the_file(made: tuple[Path, dict[str, Any]]) -> None:
     assert bounds.low < math.log(0.8)
 
 
+def test_in_a_log_the_steps_are_told_line_by_line(tmp_path: Path) -> None:
+    command = ["calibrate", "--format", "nvfp4", *arguments("warm_start.seed=2"), "--out", str(tmp_path / "x.json")]
+    done = CliRunner().invoke(app, command, catch_exceptions=False)
+    lines = done.stderr.splitlines()
+    assert next(line for line in lines if line.startswith("calibrating: ")) == "calibrating: step 1 of 12"
+    assert lines[-1] == "calibrating: step 12 of 12"
+    assert "warm start: step 300 of 300" in lines
+
+
 def steps_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / STEPS).read_text().splitlines()]
 
