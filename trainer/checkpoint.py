@@ -81,9 +81,21 @@ class Checkpoints:
         if not path.exists():
             raise CheckpointError(f"{path}: there is no such checkpoint; there are {', '.join(self.names()) or 'none'}")
         try:
-            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:
-            raise CheckpointError(f"{path}: cannot be read as a checkpoint ({error})") from error
+            file = path.open("rb")
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
+        with file:
+            try:
+                state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+            except (
+                Exception
+            ) as error:  # what torch raises says little: an empty file is an EOFError, a cut one an errno
+                others = [other for other in self.names() if other != name]
+                rest = f"the newest of the others, {others[-1]}, is used" if others else "start without --resume"
+                raise CheckpointError(
+                    f"{path}: is damaged, and cannot be read as a checkpoint ({type(error).__name__}: {error}); "
+                    f"remove it, and {rest}"
+                ) from error
         if state.get("version") != VERSION:
             raise CheckpointError(f"{path}: version {state.get('version')}, but this trainer reads version {VERSION}")
         return state

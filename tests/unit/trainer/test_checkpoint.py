@@ -97,7 +97,8 @@ def test_a_stopped_run_goes_on_from_its_own_checkpoint_and_not_an_earlier_runs(t
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [(None, "no checkpoint to go on from"), (b"", r"0-3\.pt: cannot be read")]
+    ("content", "told"),
+    [(None, "no checkpoint to go on from"), (b"", r"0-3\.pt: is damaged, .*; remove it, and start w")],
 )
 def test_a_checkpoint_that_cannot_be_read_is_named(
     tiny: RunConfig, tmp_path: Path, content: bytes | None, told: str
@@ -107,6 +108,19 @@ def test_a_checkpoint_that_cannot_be_read_is_named(
         (tmp_path / CHECKPOINTS / "0-3.pt").write_bytes(content)
     with pytest.raises(CheckpointError, match=told):
         execute(tiny, url="memory:", job="t", out=tmp_path, resume=True)
+
+
+def test_a_checkpoint_that_was_cut_off_is_told_to_be_damaged(tiny: RunConfig, tmp_path: Path) -> None:
+    config = tiny.model_copy(update={"steps": 2, "checkpoint": CheckpointConfig(every=1)})
+    execute(config, url="memory:", job="t", out=tmp_path, attempt=0)
+    newest_file = tmp_path / CHECKPOINTS / "0-2.pt"
+    content = newest_file.read_bytes()
+    for length in (100, len(content) // 2, len(content) - 30):
+        newest_file.write_bytes(content[:length])
+        with pytest.raises(CheckpointError, match=r"0-2\.pt: is damaged, .*the newest of the others, 0:1, is used"):
+            execute(config, url="memory:", job="t", out=tmp_path, resume=True)
+    newest_file.unlink()
+    assert execute(config, url="memory:", job="t", out=tmp_path, resume=True).steps == 2
 
 
 def test_only_the_newest_checkpoints_stay(tiny: RunConfig, tmp_path: Path) -> None:
