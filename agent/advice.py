@@ -89,6 +89,11 @@ ADVICE: dict[str, Advice] = {
         proposed="mask in log space before any exponential (where before exp), and drop tokens that stale" + NO_REMEDY,
         cost="the tokens that are dropped",
     ),
+    "pipeline.latent": Advice(
+        cause="a token that was masked for being far too stale, or a gap in the response, whose ratio is infinite",
+        proposed="mask in log space before any exponential (where before exp): 0 * inf is NaN",
+        cost="nothing",
+    ),
     "pipeline.clamped": Advice(
         cause="the policy has drifted far from the one that sampled: log-ratios lie beyond +-20",
         proposed="fresher rollouts, or a smaller step" + NO_REMEDY,

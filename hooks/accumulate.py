@@ -126,7 +126,7 @@ def measure(batch: TokenBatch, ready: Planes, reference: RatioReference) -> NDAr
             part.sums[i, s] += (x.size, x.sum(), x @ x, k.sum(), x @ k, k @ k)
         if sketch == "mismatch" and live.ndim == 2:
             tokens = counted & both
-            log_ratio = np.where(tokens, values[numerator], 0) - np.where(tokens, values[denominator], 0)
+            log_ratio = np.where(both, values[numerator], 0) - np.where(both, values[denominator], 0)
             measure_responses(part, live, usable[denominator], tokens, log_ratio)
     for s, sign in enumerate(signs):
         entropy = np.zeros(0)

@@ -16,7 +16,7 @@ from trimtab.hooks.accumulate import Drained
 from trimtab.hooks.controls import RatioReference
 from trimtab.hooks.layout import LIMITS, SIZE, SKETCHES, TENSORS, Parts, log_ratios, parts
 from trimtab.hooks.records import MEAN_LEVELS, TokenBatch
-from trimtab.hooks.responses import LENGTH_STARTS, LOG_CAPS, POSITION_STARTS
+from trimtab.hooks.responses import LENGTH_STARTS, LOG_CAPS, OVERFLOW, POSITION_STARTS
 from trimtab.hooks.sketch import CELL_SHIFT, CELLS, MAX_EXPONENT, MAX_LOG_RATIO
 
 
@@ -65,7 +65,8 @@ class DeviceSums:
             rows = torch.stack([both.double(), x, x * x, k, x * k, k * k]).flatten(1)
             part.sums[i] += signs @ rows.T
             if sketch == "mismatch" and live.ndim == 2:
-                _add_responses(part, live, usable[denominator], both, x)
+                overflows = values[numerator] - values[denominator] > OVERFLOW
+                _add_responses(part, live, usable[denominator], both, x, overflows & usable[numerator])
         n = counted.double()
         entropy_n, entropy = torch.zeros_like(n), torch.zeros_like(n)
         if "entropy" in values:
@@ -85,9 +86,15 @@ class DeviceSums:
 
 
 def _add_responses(
-    part: Parts, live: torch.Tensor, sampled: torch.Tensor, counted: torch.Tensor, x: torch.Tensor
+    part: Parts,
+    live: torch.Tensor,
+    sampled: torch.Tensor,
+    counted: torch.Tensor,
+    x: torch.Tensor,
+    overflows: torch.Tensor,
 ) -> None:
-    """`trimtab.hooks.responses.measure_responses`, from clamped log-ratios that are 0 where a token is not counted."""
+    """`trimtab.hooks.responses.measure_responses`, from clamped log-ratios that are 0 where a token is not counted, and
+    which of all tokens overflow."""
     width = live.shape[1]
     tokens = torch.stack([counted.double(), x, x.abs()], dim=-1)
     places = torch.arange(width, device=live.device)
@@ -101,7 +108,10 @@ def _add_responses(
     counts = (lengths > 0, (lengths > 0) & ~(live & sampled).any(-1), observed)
     above = (*(total > cap for cap in LOG_CAPS), *(total.abs() > level * n for level in MEAN_LEVELS))
     part.responses[0] += 1
-    part.responses[1:] += torch.stack([*counts, ratio, ratio * ratio, *above]).double().sum(-1)
+    part.responses[1:-1] += torch.stack([*counts, ratio, ratio * ratio, *above]).double().sum(-1)
+    last = torch.where(live, places, -1).amax(-1, keepdim=True) if width else 0
+    between = (places > first) & (places < last) & ~live
+    part.responses[-1] += (between & overflows & sampled).sum()
 
 
 def _in_range(values: torch.Tensor, starts: tuple[int, ...]) -> torch.Tensor:

@@ -31,7 +31,8 @@ typedef struct {
   double nonfinite[TENSORS][KINDS];
   double observed[SKETCHES];
   Bucket positions[RANGES], lengths[RANGES];
-  double batches, sequences, missing, of_observed, ratio, ratio_sq, ratio_above[CAPS], mean_above[LEVELS];
+  double batches, sequences, missing, of_observed, ratio, ratio_sq, ratio_above[CAPS], mean_above[LEVELS],
+      latent;
 } Vector;
 
 /* Tokens by cell. What does not count goes to the spare rows at the end, one cell after another: many increments of
@@ -48,6 +49,9 @@ static inline int finite(float x) { return (bits_of(x) & 0x7f800000u) != 0x7f800
 
 /* Largest value of a tensor that can be used: log-probs above 1e-4 are none. */
 static inline float limit_of(int tensor) { return tensor < ENTROPY ? 1e-4f : FLT_MAX; }
+
+/* Log-ratio above which a float32 exponential is infinite; as in `trimtab.hooks.responses`. */
+static const float OVERFLOW = 0x1.62e43p6f;
 
 static inline int usable(float x, float limit) { return (x >= -FLT_MAX) & (x <= limit); }
 
@@ -204,6 +208,7 @@ typedef struct {
   long first;  /* its first live token, once there is one */
   long length; /* live tokens so far */
   int sampled; /* whether any of them has a usable sampler log-prob */
+  long latent; /* masked tokens that overflow since the last live one */
   Bucket all;
 } Response;
 
@@ -244,11 +249,26 @@ static Bucket bucket_of(const float *x, const uint8_t *counted, long n) {
   return (Bucket){tokens, total, absolute};
 }
 
+/* Count the masked tokens of a part of a response, from token i to `end`, that overflow between live ones. */
+static void add_latent(const float *top, const float *bottom, const uint8_t *live, long i, long end, Response *response,
+                       Vector *out) {
+  int begun = response->length > 0;
+  for (; i < end; i++) {
+    if (live[i]) {
+      out->latent += response->latent;
+      response->latent = 0;
+      begun = 1;
+    } else if (begun && usable(top[i], limit_of(0)) && usable(bottom[i], limit_of(0)))
+      response->latent += top[i] - bottom[i] > OVERFLOW;
+  }
+}
+
 /* Add a block that begins at token `start` to its responses, of `width` tokens each; sign is DEAD where a token has no
-   usable log-ratio, and log-ratios are clamped. Not inlined, to leave the registers to the loops around it. */
+   usable log-ratio, and log-ratios are clamped. `overflow` says whether any token of the block may overflow. Not
+   inlined, to leave the registers to the loops around it. */
 __attribute__((noinline)) static void add_responses(const float *log_ratio, const uint8_t *sign, const uint8_t *live,
-                                                    const float *sampler, long start, long n, long width,
-                                                    Response *response, Vector *out) {
+                                                    const float *top, const float *sampler, int overflow, long start,
+                                                    long n, long width, Response *response, Vector *out) {
   float x[BLOCK];
   uint8_t counted[BLOCK];
   /* Loops of one width each, which the compiler makes vectors of. */
@@ -258,6 +278,7 @@ __attribute__((noinline)) static void add_responses(const float *log_ratio, cons
     end = response->end - start < n ? response->end - start : n;
     uint16_t tokens = 0;
     for (long j = i; j < end; j++) tokens += live[j];
+    if (overflow || response->latent) add_latent(top, sampler, live, i, end, response, out);
     if (tokens) {
       if (!response->length) response->first = start + ((const uint8_t *)memchr(live + i, 1, end - i) - live);
       response->length += tokens;
@@ -316,10 +337,15 @@ void trimtab_measure(long tokens, const float *const *tensors, long repeat, long
       const float *top = tensors[pairs[p][0]] + start, *bottom = tensors[pairs[p][1]] + start;
       int all = clean[pairs[p][0]] && clean[pairs[p][1]];
       Signs usable = all ? signs : usable_signs(top, bottom, limit_of(pairs[p][0]), signs, n, memory);
-      for (long i = 0; i < n; i++) x[i] = top[i] - bottom[i];
+      int overflow = 0;
+      for (long i = 0; i < n; i++) {
+        x[i] = top[i] - bottom[i];
+        overflow |= (x[i] > OVERFLOW) & (x[i] <= FLT_MAX);
+      }
       count_cells(x, usable.sign, n, tables[p]);
       add_moments(x, usable, n, out->sums[p]);
-      if (p == MISMATCH && width > 0) add_responses(x, usable.sign, live, bottom, start, n, width, &response, out);
+      if (p == MISMATCH && width > 0) 
+        add_responses(x, usable.sign, live, top, bottom, overflow, start, n, width, &response, out);
     }
     const float *entropy = tensors[ENTROPY] ? tensors[ENTROPY] + start : 0;
     Signs seen = clean[ENTROPY] ? signs : usable_signs(entropy, entropy, limit_of(ENTROPY), signs, n, memory);

@@ -16,8 +16,7 @@ from trimtab.hooks.sketch import MAX_COUNT, MAX_LOG_RATIO, Sketch
 
 SCHEMA_VERSION = 1
 MAX_LOGPROB = 1e-4
-"""A log-prob above it, in float32, is no log-prob: forks put 1 where the sampler gave none. Below is rounding, which
-reaches 1e-5 where someone subtracts a logsumexp from logits near 100."""
+"""A log-prob above it, in float32, is none: forks put 1 where the sampler gave none. Rounding reaches 1e-5."""
 RATIO_CAPS = (2.0, 3.0, 5.0, 10.0)
 """Ratios above which responses are counted: usual bounds of importance weights."""
 MEAN_LEVELS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -164,9 +163,11 @@ class SequenceTotals:
     """Responses whose ratio is above each of `RATIO_CAPS`."""
     mean_above: tuple[int, ...] = (0,) * len(MEAN_LEVELS)
     """Responses whose |mean log-ratio| over their tokens is above each of `MEAN_LEVELS`."""
+    latent: int = 0
+    """Masked tokens between live ones, of all responses, whose ratio is infinite in float32."""
 
     def __post_init__(self) -> None:
-        for name in ("sequences", "missing", "observed"):
+        for name in ("sequences", "missing", "observed", "latent"):
             check_count(name, getattr(self, name))
         if self.missing + self.observed > self.sequences:
             raise RecordError(f"missing, observed: {self.missing} and {self.observed} of {self.sequences} sequences")
@@ -218,8 +219,7 @@ class StepSummary:
     pass_index: int = 0
     """Pass over the same rollouts, from 0, where a step is one of several updates on them."""
     by_position: tuple[Bucket, ...] = ()
-    """`mismatch` by position in the response, counted from its first live token. Like the next two, not observed where
-    no batch had rows."""
+    """`mismatch` by position in the response, from its first live token. Like the next two, () or None without rows."""
     by_length: tuple[Bucket, ...] = ()
     """`mismatch` by the number of live tokens of the response."""
     sequences: SequenceTotals | None = None

@@ -2,7 +2,7 @@
 
     positions [6, 3]  n, x, |x| summed over the tokens of each range of positions
     lengths   [6, 3]  the same over the tokens of the responses of each range of lengths
-    responses [22]    batches that had rows; the counts and sums of `SequenceTotals`, in order
+    responses [23]    batches that had rows; the counts and sums of `SequenceTotals`, in order
 
 x is the log-ratio of the sketch `mismatch`, clamped as in its sums, of the tokens that the sketch counts. A row of a
 [B, T] batch is one response. Its tokens are numbered from its first live one, holes included; its length is the number
@@ -26,7 +26,9 @@ LENGTH_STARTS = (1, 4, 16, 64, 256, 1024)
 BUCKET_SUMS = 3
 _COUNTS = 3
 _RATIOS = 2
-RESPONSE_CELLS = 1 + _COUNTS + _RATIOS + len(RATIO_CAPS) + len(MEAN_LEVELS)
+RESPONSE_CELLS = 1 + _COUNTS + _RATIOS + len(RATIO_CAPS) + len(MEAN_LEVELS) + 1
+OVERFLOW = float(np.log(np.finfo(np.float32).max))
+"""Log-ratio above which a float32 exponential is infinite."""
 LOG_CAPS = tuple(float(cap) for cap in np.log(RATIO_CAPS))
 
 
@@ -41,7 +43,7 @@ def buckets(starts: tuple[int, ...], sums: NDArray[np.float64]) -> tuple[Bucket,
 
 def sequence_totals(cells: NDArray[np.float64]) -> SequenceTotals | None:
     """The record of [RESPONSE_CELLS] sums; None where no batch had rows."""
-    batches, sequences, missing, observed, ratio, ratio_sq, *above = cells.tolist()
+    batches, sequences, missing, observed, ratio, ratio_sq, *above, latent = cells.tolist()
     if not batches:
         return None
     counts = tuple(map(int, above))
@@ -53,6 +55,7 @@ def sequence_totals(cells: NDArray[np.float64]) -> SequenceTotals | None:
         ratio_sq=ratio_sq,
         ratio_above=counts[: len(RATIO_CAPS)],
         mean_above=counts[len(RATIO_CAPS) :],
+        latent=int(latent),
     )
 
 
@@ -70,9 +73,9 @@ def measure_responses(
         live: [B, T] tokens under the loss mask.
         sampled: [B, T] tokens whose sampler log-prob is usable.
         counted: [B, T] tokens of the sketch.
-        log_ratio: [B, T] 0 where a token is not counted.
+        log_ratio: [B, T] 0 where one of its log-probs is not usable.
     """
-    x = log_ratio.astype(np.float64).clip(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    x = np.where(counted, log_ratio, 0).astype(np.float64).clip(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     tokens = np.stack([counted, x, np.abs(x)], axis=-1)
     first = live.argmax(-1, keepdims=True) if live.size else np.zeros((len(live), 1), dtype=int)
     # Nothing is counted before the first live token.
@@ -93,4 +96,13 @@ def measure_responses(
         ratio @ ratio,
         *((total > cap).sum() for cap in LOG_CAPS),
         *((np.abs(total) > level * n).sum() for level in MEAN_LEVELS),
+        _latent(live, log_ratio),
     )
+
+
+def _latent(live: NDArray[np.bool_], log_ratio: NDArray[np.float32]) -> int:
+    """Masked tokens between live ones of their row whose ratio overflows. What is left and right of these is prompt
+    and padding, which may hold anything."""
+    begun = np.logical_or.accumulate(live, 1)
+    goes_on = np.logical_or.accumulate(live[:, ::-1], 1)[:, ::-1]
+    return int((begun & goes_on & ~live & (log_ratio > OVERFLOW)).sum())

@@ -6,7 +6,11 @@ Let d = trainer log-prob - sampler log-prob of a sampled token (nats), n tokens 
   collapsing NVFP4 runs sd(d) was 0.5 to 1.6, of which a normal puts at most 53 % beyond 1, and three steps after a
   collapse 53 % were, with a mean of -2.3. Wrong weights, or scales that were not loaded, move all of them.
 - `overflow`, CRITICAL at once: a live token with a log-ratio above 32, which an exponential in float32 does not
-  survive for long (e^89 is infinite). Under the sampler such a token has probability e^-32.
+  survive for long (e^89 is infinite). Under the sampler such a token has probability e^-32. The share beyond +-20
+  stands beside it.
+- `latent`, WARN: a token outside the mask, between live ones of its response, whose ratio is infinite in float32.
+  Whoever multiplies by the mask after the exponential has 0 * inf there. Prompts and padding may hold anything, and say
+  nothing.
 - `misaligned`, CRITICAL at once: more than 2 e^-x n and at least 20 tokens with d > x, for an x of 2 to 6. Where both
   sides score the token that was sampled, E[e^d] <= 1, so P(d > x) <= e^-x whatever the noise (Markov). Log-probs of
   different tokens are bound by nothing, and break the bound where they vary by several nats.
@@ -118,6 +122,10 @@ def _faults(settings: PipelineSettings, reading: Reading) -> Iterator[Finding]:
     excess = summary.scalars.get("mask_tokens_excess", 0.0)
     if excess > 0:
         yield _fault("padding", f"padding inside the mask: {excess:.0f} tokens", {"mask_tokens_excess": excess})
+    latent = 0 if summary.sequences is None else summary.sequences.latent
+    if latent:
+        told = f"latent overflow: {latent} masked +inf, the ratio of a token outside the mask but inside its response"
+        yield _fault("latent", told, {"masked_overflow": float(latent)})
 
 
 def _fault(rule: str, message: str, evidence: dict[str, float], *, critical: bool = False, score: float = 1) -> Finding:
@@ -136,16 +144,16 @@ def _overflow(summary: StepSummary, settings: PipelineSettings) -> Iterator[Find
         if sketch is None:
             continue
         over = sum(part.counts[-1] for part in sketch.signs() if part.bins and part.bins[-1] == BINS - 1)
+        n = sum(part.n for part in sketch.signs())
+        clamped = (beyond(sketch, MAX_LOG_RATIO) + beyond(sketch, -MAX_LOG_RATIO)) / max(n, 1)
+        evidence = {"clamped_fraction": clamped, "clamped_limit": settings.clamped_limit}
         if over:
             told = (
                 f"{over} live token{'s' if over > 1 else ''} with a log-ratio above 32 ({name}), whose ratio overflows"
             )
-            yield _fault("overflow", told, {f"{name}_overflow": float(over)}, critical=True)
-        n = sum(part.n for part in sketch.signs())
-        clamped = (beyond(sketch, MAX_LOG_RATIO) + beyond(sketch, -MAX_LOG_RATIO)) / max(n, 1)
+            yield _fault("overflow", told, {f"{name}_overflow": float(over)} | evidence, critical=True)
         if clamped > settings.clamped_limit:
             told = f"{clamped:.2%} of the log-ratios ({name}) lie beyond +-20 and are clamped"
-            evidence = {"clamped_fraction": clamped, "clamped_limit": settings.clamped_limit}
             yield _fault("clamped", told, evidence, score=clamped / settings.clamped_limit)
 
 

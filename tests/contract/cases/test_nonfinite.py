@@ -11,9 +11,9 @@ from agent_runs import step_summary
 from case_runs import NO_SAMPLER, QUIET, acted, fired, incident, normal, of, scalars, told
 from token_batches import accumulated
 
-from trimtab.agent.state import EventKind, State
+from trimtab.agent.state import EventKind, State, Verdict
 from trimtab.hooks.controls import ClipBounds, Controls
-from trimtab.hooks.records import NonFinite, TokenBatch
+from trimtab.hooks.records import NonFinite, StepSummary, TokenBatch
 from trimtab.hooks.sketch import BINS
 from trimtab.trainer.objective import LossInputs, policy_loss
 
@@ -30,6 +30,15 @@ def d01() -> None:
     assert live.n == 3
     assert live.sum("log_ratio") / live.n == pytest.approx(0.1 / 3, rel=1e-5)
     assert all(math.isfinite(value) for value in live.sums)
+    assert masked.sequences is not None
+    assert (masked.sequences.latent, masked.nonfinite) == (1, {})
+    state, events = told([replace(masked, attempt=1, step=i) for i in range(2)])
+    assert fired(events) == [(1, "pipeline")]
+    verdict = state.verdicts["pipeline"]
+    assert (verdict.state, verdict.rule, verdict.evidence) == (State.WARN, "latent", {"masked_overflow": 1.0})
+    assert verdict.message.startswith("latent overflow: 1 masked +inf")
+    padded = accumulated(tensors | {"loss_mask": np.array([[1, 0, 0, 0]])})
+    assert fired(told([replace(padded, attempt=1, step=i) for i in range(2)])[1]) == []
 
     logprobs = torch.from_numpy(train).requires_grad_()
     loss = policy_loss(
@@ -55,21 +64,34 @@ def d01() -> None:
     assert state.verdicts["pipeline"].state is State.CRITICAL
     assert (state.verdicts["pipeline"].rule, incident(state, "pipeline").evidence) == (
         "overflow",
-        {"mismatch_overflow": 1.0},
+        {"mismatch_overflow": 1.0, "clamped_fraction": 0.25, "clamped_limit": 0.001},
     )
 
 
 def d02() -> None:
-    """prime-rl PR#1329: log-ratios of 700 from policy drift. The clamped share is told, and no sum overflows."""
-    drifted = np.r_[np.zeros(498), -700.0, -700.0], np.zeros(500)
-    summary = replace(normal(0), sketches=step_summary(0, update=drifted, mismatch=QUIET).sketches)
-    state, _ = told([summary])
-    verdict, tokens = state.verdicts["pipeline"], summary.sketches["update"].negative
+    """prime-rl PR#1329: log-ratios of +-700. The clamped share is told and no sum overflows; +700 is D01's token."""
+
+    def drifted(*two: float) -> tuple[StepSummary, Verdict]:
+        ratios = np.r_[np.zeros(498), two], np.zeros(500)
+        summary = replace(normal(0), sketches=step_summary(0, update=ratios, mismatch=QUIET).sketches)
+        return summary, told([summary])[0].verdicts["pipeline"]
+
+    summary, verdict = drifted(-700.0, -700.0)
+    tokens = summary.sketches["update"].negative
     assert (verdict.state, verdict.rule) == (State.WARN, "clamped")
-    assert verdict.evidence["clamped_fraction"] == 0.002
+    assert verdict.evidence == {"clamped_fraction": 0.002, "clamped_limit": 0.001}
     assert (tokens.bins[0], tokens.counts[0]) == (0, 2)
     assert tokens.sum("log_ratio") == -40.0
-    assert step_summary(0, update=(np.full(2, 700.0), [])).sketches["update"].negative.bins == (BINS - 1,)
+
+    for low, high in ((-700.0, 700.0), (700.0, 700.0)):
+        summary, verdict = drifted(low, high)
+        tokens, over = summary.sketches["update"].negative, 1 + (low > 0)
+        assert (verdict.state, verdict.rule) == (State.CRITICAL, "overflow")
+        assert verdict.evidence["update_overflow"] == over
+        assert verdict.evidence["clamped_fraction"] == 0.002
+        assert (tokens.bins[-1], tokens.counts[-1]) == (BINS - 1, over)
+        assert (tokens.sum("log_ratio"), tokens.sum("log_ratio_sq")) == (20.0 + math.copysign(20.0, low), 800.0)
+        assert all(math.isfinite(value) for value in tokens.sums)
 
 
 def d04() -> None:

@@ -57,6 +57,13 @@ def d23() -> None:
     assert told_of.evidence["sequence_ratio"] == pytest.approx(0.569, rel=0.1)
     assert told_of.evidence["token_ratio"] == pytest.approx(0.9989, abs=5e-4)
     assert "geometric mean" in told_of.proposed
+
+    # The report's own pair, 0.569 as a product and 0.993 as a mean, is that of 80 tokens: 0.993^80 = 0.57.
+    short = rng.normal(np.log(0.993) - 0.02**2 / 2, 0.02, (1000, 80))
+    evidence = incident(told([sequences_of(i, short, sequence_weights) for i in range(2)])[0], "pipeline").evidence
+    assert evidence["sequence_ratio"] == pytest.approx(0.569, abs=0.005)
+    assert evidence["token_ratio"] == pytest.approx(0.993, abs=0.0005)
+
     unused = [replace(record, applied=Controls()) for record in records]
     assert fired(told(unused)[1]) == []
 

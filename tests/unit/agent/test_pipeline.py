@@ -1,13 +1,16 @@
 """Faults of the pipeline, by name, and what is none."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from agent_runs import step_summary
+from agent_runs import Plant, step_summary
 from agent_verdicts import verdict
+from case_runs import acted, fired, told
 
 from trimtab.agent.detectors.pipeline import beyond
 from trimtab.agent.state import State
-from trimtab.hooks.records import StepSummary
+from trimtab.hooks.records import SequenceTotals, StepSummary
 
 N = 4000
 
@@ -53,3 +56,12 @@ def test_tokens_beyond_are_counted_outside_the_bin_of_the_bound() -> None:
     [summary] = steps(d, 1)
     sketch = summary.sketches["mismatch"]
     assert [beyond(sketch, x) for x in (-20.0, -1.0, 1.0, 2.0, 20.0)] == [1, 2, 3, 2, 1]
+
+
+def test_an_overflow_under_the_mask_alone_is_told_and_bars_no_remedy() -> None:
+    plant = Plant(seed=1, noisy_from=0)
+    hidden = SequenceTotals(sequences=1, latent=3)
+    state, events = told([replace(plant.advance(), sequences=hidden) for _ in range(10)])
+    assert (1, "pipeline") in fired(events)
+    assert state.verdicts["pipeline"].evidence == {"masked_overflow": 3.0}
+    assert acted(events)

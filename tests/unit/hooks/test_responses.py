@@ -46,12 +46,17 @@ def looped(tensors: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, dict[str, A
     mask, old, sampler = tensors["loss_mask"], tensors["old_logprobs"], tensors["rollout_logprobs"]
     advantages = np.asarray(tensors["advantages"])
     positions, lengths = np.zeros((6, 3)), np.zeros((6, 3))
-    ratios, means, sequences, missing = [], [], 0, 0
+    ratios, means, sequences, missing, latent = [], [], 0, 0, 0
     for row in range(len(mask)):
         live = [t for t in range(mask.shape[1]) if mask[row, t]]
         if not live:
             continue
         sequences += 1
+        latent += sum(
+            usable(old[row, t]) and usable(sampler[row, t]) and float(old[row, t]) - float(sampler[row, t]) > 88.7228
+            for t in range(live[0], live[-1])
+            if not mask[row, t]
+        )
         missing += not any(usable(sampler[row, t]) for t in live)
         terms = []
         for t in live:
@@ -78,6 +83,7 @@ def looped(tensors: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, dict[str, A
             "ratio_sq": sum(ratio**2 for ratio in ratios),
             "ratio_above": tuple(sum(ratio > cap for ratio in ratios) for cap in RATIO_CAPS),
             "mean_above": tuple(sum(mean > level for mean in means) for level in MEAN_LEVELS),
+            "latent": latent,
         },
     )
 
@@ -109,6 +115,7 @@ def ragged(seed: int) -> dict[str, Any]:
     bounds = np.sort(rng.integers(0, shape[1] + 1, (shape[0], 2)), axis=1)
     places = np.arange(shape[1])
     tensors["loss_mask"] &= (places >= bounds[:, :1]) & (places < bounds[:, 1:])
+    tensors["rollout_logprobs"][rng.random(shape) < rng.choice([0.0, 0.001, 0.2])] = -91.0 - 20 * (seed % 5)
     tensors["rollout_logprobs"][rng.random(shape[0]) < 0.25] = np.nan
     return poisoned(tensors, seed) if seed % 3 == 0 else tensors
 
