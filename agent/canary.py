@@ -91,6 +91,8 @@ class Canary:
     """The run was being harmed, or its inputs were broken, when the change was made."""
     since: int | None = None
     """Tick of the first summary in which the trainer reported it in effect."""
+    since_step: int = -1
+    """The step of that summary."""
     after: dict[str, Values] = field(default_factory=dict)
     broken: int = 0
     """Steps after it with a value that is not finite in what the loss used."""

@@ -59,7 +59,9 @@ def decided(config: AgentConfig, state: RunState, reading: Reading) -> Decision:
     if wrong is None and harm is not None:
         wrong = Wrong(incident=harm)
     if wrong is not None:
-        state, last = _tightened(config, state, reading, reported, wrong, lost=harm is not None and collapsed(state))
+        # Nothing brought it back: not the remedy in force, and not the end of the change that did the harm.
+        lost = collapsed(state) and (harm is not None or (bool(state.ladder.rollbacks) and not state.ladder.rungs))
+        state, last = _tightened(config, state, reading, reported, wrong, lost=lost)
     else:
         state, last = _relaxed(config, state)
     return state, (*events, *more, *last)
@@ -153,7 +155,7 @@ def _blocked(state: RunState, incident: Incident, kind: str, reason: str) -> Dec
 def _may_act(config: AgentConfig, state: RunState) -> bool:
     """Settled, within the budget, rollback included, and no change being watched.
 
-    A person's change is watched no more where the signature of low precision calls for a remedy, which cannot wait.
+    A person's change is watched no more where a signature that was there before it calls for a remedy.
     """
     spent = sum(past > state.tick - BUDGET_STEPS for past in state.ladder.actions)
     canary = state.canary

@@ -6,6 +6,10 @@ could not be told apart. What cannot be judged is watched as long again; what ca
 it did harm, since nobody could say what it does. After two rollbacks within 1000 steps the agent is locked out: it
 knows this run less well than it thinks, and a person sets its mode again.
 
+A person's change is the first suspect for whatever turns CRITICAL while it is watched, and did not before: it is taken
+back at once, and a remedy is for what stays. Ten times the learning rate looks like a mismatch, and centering on top of
+it saves nothing.
+
 A rollback is an action and counts as one, so an action is made only where the budget has room for its rollback too.
 """
 
@@ -18,7 +22,7 @@ from trimtab.agent.changes import AGENT, BUDGET_STEPS, Decision, acted, changed,
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.reading import Reading
 from trimtab.agent.run_state import RunState
-from trimtab.agent.state import EventKind, Mode
+from trimtab.agent.state import EventKind, Mode, Phase, State
 
 LOCK_AFTER = 2
 """Rollbacks within the budget's span."""
@@ -33,9 +37,12 @@ def supervised(config: AgentConfig, state: RunState, reading: Reading) -> Decisi
     length = config.policy.canary
     history = {name: (*state.history.get(name, ()), value)[-length:] for name, value in values.items()}
     state = replace(state, canary=canary, history=history)
-    if canary is None or canary.since is None or not _is_due(canary, length, state.tick):
+    if canary is None or canary.since is None:
         return state, ()
-    return _concluded(config, state, canary, judged(canary))
+    judgement = _suspect(state, canary)
+    if judgement is None and _is_due(canary, length, state.tick):
+        judgement = judged(canary)
+    return (state, ()) if judgement is None else _concluded(config, state, canary, judgement)
 
 
 def may_roll_back(config: AgentConfig, state: RunState) -> bool:
@@ -47,7 +54,17 @@ def _started(state: RunState) -> Canary | None:
     canary, reported = state.canary, state.reported
     if canary is None or canary.since is not None or reported is None or reported.generation < canary.generation:
         return canary
-    return replace(canary, since=state.tick)
+    return replace(canary, since=state.tick, since_step=state.last_step)
+
+
+def _suspect(state: RunState, canary: Canary) -> Judgement | None:
+    """What turned CRITICAL under a person's change, or None."""
+    for incident in state.incidents.values():
+        began = incident.phase is Phase.FIRING and incident.since_step >= canary.since_step
+        if began and incident.severity is State.CRITICAL and not canary.remedy and not canary.harmed_before:
+            message = f"since it is in effect, {incident.detector}: {incident.message}"
+            return Judgement(outcome=Outcome.HARMED, message=message, evidence=dict(incident.evidence))
+    return None
 
 
 def _is_due(canary: Canary, length: int, tick: int) -> bool:

@@ -1,11 +1,11 @@
 """What is wrong that a remedy is for.
 
 1. An incident of role SIGNATURE: low precision shows in the ratios. The first in the order of the detectors.
-2. Harm (an incident of the reward or of the entropy) to a run that is off-policy: its rollouts are at least one version
-   old on average, or the sampler's log-probs lie `OFF_POLICY` nats or more off the trainer's. Nothing is remedied where
-   neither is so, or neither is reported: a reward that falls on-policy has another cause. Under a remedy, harm counts
-   only where it does not end (`trimtab.agent.verification`): a policy takes its time to come back.
-   So it does after a harmful change was taken back, which explains the harm.
+2. A reward that falls in a run that is off-policy: its rollouts are at least one version old on average, or the
+   sampler's log-probs lie `OFF_POLICY` nats or more off the trainer's. Nothing is remedied where neither is so, or
+   neither is reported: a reward that falls on-policy has another cause. Entropy alone asks for nothing, since it moves in
+   runs that are well. Under a remedy, harm counts only where it does not end (`trimtab.agent.verification`): a policy
+   takes its time to come back, also after a harmful change was taken back, which explains the harm.
 3. Gradients that spike (an early sign of their norm) in a trainer that computes in low precision, while the ratios show
    nothing.
 
@@ -25,8 +25,8 @@ from trimtab.agent.state import Incident
 
 OFF_POLICY = 0.02
 """Mean spread of the mismatch, nats: above FP8 without outliers (0.012 to 0.018), which never failed by itself."""
-HARMS = ("reward", "entropy")
-"""Detectors whose harm a remedy can be for."""
+REWARD = "reward"
+"""The detector whose harm a remedy can be for."""
 HIGH_PRECISION = ("bf16", "fp32")
 
 
@@ -60,7 +60,7 @@ def what_is_wrong(state: RunState, reading: Reading, *, patience: int) -> Wrong 
     explained = bool(undone) and state.tick - undone[0] < patience
     if off_policy(reading) and not state.ladder.rungs and not explained:
         for incident in firing(state.incidents, Role.HARM):
-            if incident.alarms and incident.detector in HARMS:
+            if incident.alarms and incident.detector == REWARD:
                 return Wrong(incident=incident)
     if reading.summary.applied.train_format not in HIGH_PRECISION:
         for incident in firing(state.incidents, Role.EARLY):

@@ -19,7 +19,7 @@ class FragilePlant(Plant):
     def advance(self) -> StepSummary:
         summary = super().advance()
         if self.applied.clip_high > 1:
-            self.reward = max(self.reward - 0.08, 0.02)
+            self.reward = max(self.reward - 0.08, 0.7)
         return summary
 
 
@@ -115,13 +115,24 @@ def test_two_rollbacks_lock_the_agent_out_until_a_person_sets_its_mode() -> None
     assert session.plant.overrides == CENTRED
 
 
-def test_a_signature_does_not_wait_for_a_persons_change_to_be_judged() -> None:
+def test_what_turns_critical_under_a_persons_change_takes_it_back_at_once_and_what_stays_is_remedied() -> None:
     session = Session(Plant(seed=0, noisy_from=21)).run(20)
     session.tell(OperatorVerb.PATCH_CONTROLS, overrides={"clip_high": 0.3})
     session.run(60)
-    assert [overrides for _, overrides in session.changes()] == [{"clip_high": 0.3}, CENTRED | {"clip_high": 0.3}]
-    assert session.changes()[1][0] < 28
-    assert [event.detail["remedy"] for event in session.of(EventKind.CHANGE_UNHARMFUL)] == ["score_centering"]
+    (_, patched), (undone, after), (remedied, centred) = session.changes()
+    assert (patched, after, centred) == ({"clip_high": 0.3}, {}, CENTRED)
+    assert "since it is in effect, mismatch: " in session.of(EventKind.ROLLED_BACK)[0].message
+    assert undone <= 24
+    assert remedied - undone == session.config.policy.cooldown
+
+
+def test_a_persons_change_in_a_run_with_a_signature_already_holds_up_no_remedy() -> None:
+    session = Session(Plant(seed=0, noisy_from=0), Mode.OBSERVE).run(12)
+    session.tell(OperatorVerb.PATCH_CONTROLS, overrides={"clip_high": 0.3})
+    session.run(2)
+    session.tell(OperatorVerb.SET_MODE, mode=Mode.AUTO)
+    session.run(2)
+    assert session.plant.overrides == CENTRED | {"clip_high": 0.3}
 
 
 def test_a_fall_that_began_with_the_remedys_cause_takes_nothing_back() -> None:
