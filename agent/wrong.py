@@ -3,7 +3,7 @@
 1. An incident of role SIGNATURE: low precision shows in the ratios. The first in the order of the detectors.
 2. A reward that falls in a run that is off-policy: its rollouts are at least one version old on average, or the
    sampler's log-probs lie `OFF_POLICY` nats or more off the trainer's. Nothing is remedied where neither is so, or
-   neither is reported: a reward that falls on-policy has another cause. Entropy alone asks for nothing: it moves in runs
+   neither is reported: on-policy a fall has another cause. Entropy alone asks for nothing: it moves in runs
    that are well too. Under a remedy, harm counts only where it does not end (`trimtab.agent.verification`): a policy
    takes its time to come back, also after a harmful change was taken back, which explains the harm.
 3. Gradients that spike (an early sign of their norm) in a trainer that computes in low precision, while the ratios show
