@@ -15,6 +15,7 @@ import pytest
 import typer
 
 from trimtab.agent.config import AgentConfig, with_settings
+from trimtab.agent.detectors import DETECTORS
 from trimtab.api.app import create_app
 from trimtab.api.backtest.labels import FILE as LABELS
 from trimtab.api.backtest.labels import labelled
@@ -151,7 +152,7 @@ def test_endpoints_exist(page: str, endpoints: set[tuple[str, str]]) -> None:
         if words[0] == "curl":
             method = words[words.index("-X") + 1] if "-X" in words else "GET"
             (url,) = [word for word in words if word.startswith("http")]
-            path = re.sub(r"/(jobs|proposals)/[^/]+", r"/\1/x", urlsplit(url).path)
+            path = re.sub(r"/(jobs|proposals|silences)/[^/]+", r"/\1/x", urlsplit(url).path)
             assert (method, path) in endpoints, f"{page}: {shlex.join(words)}"
 
 
@@ -220,3 +221,8 @@ def test_every_format_is_documented_with_its_blocks() -> None:
     for name, told in rows.items():
         block = tuple(max(FORMATS[name].block(role)[dim] for role in ("weight", "activation")) for dim in (0, 1))
         assert told == ("any" if block == (1, 1) else f"{block[0]}, {block[1]}")
+
+
+def test_every_detector_has_a_row_with_its_role() -> None:
+    rows = [(name, role) for names, role, *_ in table("docs/detectors.md", "| detector |") for name in quoted(names)]
+    assert sorted(rows) == sorted((name, detector.ROLE.name.lower()) for name, detector in DETECTORS.items())
