@@ -11,24 +11,23 @@ from then on counts.
 from __future__ import annotations
 
 import atexit
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Self
 
 from trimtab.hooks.accumulate import Accumulator
 from trimtab.hooks.controls import Capabilities, ClipBounds, Controls, ControlValue
-from trimtab.hooks.facts import usable_facts
+from trimtab.hooks.duty import MAX_FAILING_STEPS, Duty
+from trimtab.hooks.facts import unmeasured
 from trimtab.hooks.fence import Accepted, fenced
 from trimtab.hooks.guard import Guard
 from trimtab.hooks.outbox import Outbox
 from trimtab.hooks.overlay import Overlay
 from trimtab.hooks.pause import Patience, Pause, wait
-from trimtab.hooks.records import RecordError, StepSummary, TokenBatch, check_job
+from trimtab.hooks.records import RecordError, StepSummary, TokenBatch, check_count, check_job
 from trimtab.hooks.switches import switched_off
 from trimtab.hooks.transport.base import Transport
 
-MAX_FAILING_STEPS = 3
 CLOSE_SECONDS = 2.0
 
 MakeSummary = Callable[[], StepSummary | None]
@@ -62,8 +61,7 @@ class Emitter:
         """
         check_job(job)
         for name, value in (("attempt", attempt), ("rank", rank)):
-            if value < 0:
-                raise RecordError(f"{name}: {value} is negative")
+            check_count(name, value)
         self.job, self.attempt, self.rank = job, attempt, rank
         self.transport = transport
         self.capabilities = capabilities or Capabilities(controls={})
@@ -72,10 +70,7 @@ class Emitter:
         self._overlay = Overlay(controls or Controls())
         self._accumulator = Accumulator()
         self._outbox = Outbox(transport)
-        self._failing_steps = 0
-        self._stopped = False
-        self._off = False
-        self._pid = os.getpid()
+        self._duty = Duty()
         self._switch(self._switched_off())
         atexit.register(self.close)
 
@@ -142,7 +137,7 @@ class Emitter:
             raise RecordError(f"attempt: {attempt} is not above {self.attempt}, the present one")
         self.attempt = attempt  # first: what is still on its way was told in the attempt before
         with self._guard.swallowing("begin_attempt"):
-            if not self._inert():
+            if not self._duty.inert:
                 self._deliver(keep=0)
         with self._guard.swallowing("begin_attempt"):
             self._overlay.lay(base)
@@ -150,7 +145,7 @@ class Emitter:
     def observe(self, **tensors: Any) -> None:
         """Take the tensors of one loss call, the fields of `TokenBatch`; empty micro-batches count too."""
         with self._guard.swallowing("observe"):
-            if not self._inert():
+            if not self._duty.inert:
                 self._accumulator.add(TokenBatch(**tensors), self.controls.ratio_reference)
 
     def end_step(
@@ -175,18 +170,14 @@ class Emitter:
             clip_bounds: bounds that the loss clipped by, where they were not the nominal ones.
             base: the run's own controls from now on, where its schedule has changed them.
         """
-        facts = {
-            "scalars": scalars,
-            "policy_version": policy_version,
-            "staleness": staleness,
-            "pass_index": pass_index,
-        }
+        facts = {"scalars": scalars, "policy_version": policy_version, "staleness": staleness, "pass_index": pass_index}
         summary = partial(self._summary, step, facts, clip_bounds)
         with self._guard.swallowing("end_step", breaks=True):
             self._end(summary)
         with self._guard.swallowing("end_step(base=...)"):
             self._overlay.lay(base)
-        self._count_failing_step()
+        if self._duty.count(broke=self._guard.take_broke()):
+            self._give_up()
         return self.controls
 
     def wait_while_paused(self) -> Controls:
@@ -206,12 +197,12 @@ class Emitter:
     def close(self) -> None:
         """Deliver what is pending, for at most two seconds, and stop. Safe to call twice."""
         with self._guard.swallowing("close"):
-            if not self._inert():
+            if not self._duty.inert:
                 self._deliver(keep=0)
         with self._guard.swallowing("close"):
-            if not self._forked():
+            if not self._duty.forked:
                 self.transport.close(CLOSE_SECONDS)
-        self._stopped = True
+        self._duty.stopped = True
         atexit.unregister(self.close)
 
     def __enter__(self) -> Self:
@@ -223,8 +214,8 @@ class Emitter:
     def _end(self, summary: MakeSummary) -> None:
         """Take what was measured, send what is due, and hear what is wanted."""
         self._switch(self._switched_off())
-        if self._inert():
-            self._outbox.lost += self._stopped and not self._off
+        if self._duty.inert:
+            self._outbox.lost += self._duty.stopped and not self._duty.off
             return
         drained, made = self._accumulator.drain(), summary()
         if made is not None:
@@ -233,13 +224,13 @@ class Emitter:
         self._overlay.accept(self._offered())
 
     def _pausing(self) -> bool:
-        return not self._inert() and self._overlay.accepted.overrides.get("paused") is True
+        return not self._duty.inert and self._overlay.accepted.overrides.get("paused") is True
 
     def _ask(self, pause: Pause) -> str:
         """Ask the agent once more and hear what it wants; why the pause is over whatever that is, or nothing."""
         over = pause.over()
         self._switch(self._switched_off())
-        if not self._off:
+        if not self._duty.off:
             self._overlay.accept(self._offered())
         return over
 
@@ -260,30 +251,25 @@ class Emitter:
         )
 
     def _summary(self, step: int, facts: Mapping[str, Any], clip_bounds: ClipBounds | None) -> StepSummary | None:
-        summary, accepted = None, self._overlay.accepted
-        usable = usable_facts(self._guard, **facts)
-        with self._guard.swallowing("end_step"):
-            summary = StepSummary(
-                job=self.job,
-                attempt=self.attempt,
-                step=int(step),
-                rank=self.rank,
-                applied=self.controls,
-                generation=accepted.generation,
-                overrides=accepted.overrides,
-                refusals=accepted.refusals,
-                capabilities=self.capabilities,
-                clip_bounds=clip_bounds,
-                dropped_total=self.dropped,
-                **usable,
-            )
+        summary = unmeasured(
+            self._guard,
+            self._overlay,
+            facts,
+            job=self.job,
+            attempt=self.attempt,
+            step=step,
+            rank=self.rank,
+            capabilities=self.capabilities,
+            clip_bounds=clip_bounds,
+            dropped_total=self.dropped,
+        )
         self._outbox.lost += summary is None
         return summary
 
     def _switched_off(self) -> bool:
         """Whether a person says so. What an agent said before the switch was reset may be long lifted."""
         off = switched_off()
-        if off or self._off:
+        if off or self._duty.off:
             self.transport.forget_command()
         return off
 
@@ -293,31 +279,19 @@ class Emitter:
     def _switch(self, off: bool) -> None:
         if off:
             self._overlay.forget()
-            if not self._off:
+            if not self._duty.off:
                 self._guard.say(
                     "switched off by a person: the run has its own controls, and nothing is measured or sent"
                 )
                 self._accumulator = Accumulator()
-        self._off = off
-
-    def _inert(self) -> bool:
-        return self._stopped or self._off or self._forked()
-
-    def _forked(self) -> bool:
-        """True in a child process: its copy of the transport is the parent's, so it must keep still."""
-        return os.getpid() != self._pid
-
-    def _count_failing_step(self) -> None:
-        self._failing_steps = self._failing_steps + 1 if self._guard.take_broke() else 0
-        if self._failing_steps == MAX_FAILING_STEPS:
-            self._give_up()
+        self._duty.off = off
 
     def _give_up(self) -> None:
         self._stop(f"in {MAX_FAILING_STEPS} steps in a row")
 
     def _stop(self, where: str) -> None:
-        if not self._stopped:
-            self._stopped = True
+        if not self._duty.stopped:
+            self._duty.stopped = True
             self._outbox.discard()
             self._guard.say(
                 f"stopped: reporting failed {where}; the controls stay as they are, and steps are only counted as "

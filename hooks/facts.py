@@ -1,4 +1,5 @@
-"""What a trainer says about a step beside its tensors: whatever of it cannot be is left out alone."""
+"""A step's summary without what was measured: what is in effect, and what the trainer says of the step beside its
+tensors, of which whatever cannot be is left out alone."""
 
 from __future__ import annotations
 
@@ -7,7 +8,23 @@ from functools import partial
 from typing import Any
 
 from trimtab.hooks.guard import Guard
-from trimtab.hooks.records import check_count, check_scalar, check_staleness
+from trimtab.hooks.overlay import Overlay
+from trimtab.hooks.records import StepSummary, check_count, check_scalar, check_staleness
+
+
+def unmeasured(
+    guard: Guard, overlay: Overlay, facts: Mapping[str, Any], *, step: Any, **certain: Any
+) -> StepSummary | None:
+    """The summary, with the other fields in `certain`; None, counted and logged, where no such step can be."""
+    accepted = overlay.accepted
+    fields = {
+        "applied": overlay.controls,
+        "generation": accepted.generation,
+        "overrides": accepted.overrides,
+        "refusals": accepted.refusals,
+    }
+    fields |= certain | usable_facts(guard, **facts)
+    return guard.taken("end_step", fields, lambda given: StepSummary(step=int(step), **given))
 
 
 def usable_facts(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.hooks.collective import Collective
-from trimtab.hooks.emitter import MAX_FAILING_STEPS, Emitter, MakeSummary
+from trimtab.hooks.emitter import Emitter, MakeSummary
 from trimtab.hooks.layout import SIZE
 from trimtab.hooks.pause import Pause
 from trimtab.hooks.told import BLOCK, Told
@@ -51,7 +51,7 @@ class RankEmitter(Emitter):
         self._closed = True
 
     def _end(self, summary: MakeSummary) -> None:
-        if self._closed or self._forked():
+        if self._closed or self._duty.forked:
             return
         vector, device = self._contribution()
         try:
@@ -72,17 +72,17 @@ class RankEmitter(Emitter):
                 told = Told(off=off, accepted=None if off else self._offered(), over=bool(over))
         told = Told.of(self._collective.sum(told.block()).read())
         self._switch(told.off)
-        if not self._off:
+        if not self._duty.off:
             self._overlay.accept(told.accepted)
         return over if told.over else ""
 
     def _contribution(self) -> tuple[NDArray[np.float64], Any]:
         """This rank's part of the step's sum. Whatever fails here, there is one: the other ranks wait for it."""
         vector, device = np.zeros(SIZE + BLOCK), None
-        stopped = self._stopped or self._failing_steps >= MAX_FAILING_STEPS
-        told = Told(off=self.rank == 0 and self._off, failed=1, stopped=int(stopped))
+        stopped = self._duty.stopped or self._duty.failed
+        told = Told(off=self.rank == 0 and self._duty.off, failed=1, stopped=int(stopped))
         with self._guard.swallowing("end_step", breaks=True):
-            if not self._inert():
+            if not self._duty.inert:
                 vector[:SIZE], device = self._accumulator.take()
             off, failed, self._unmeasured = self._switched_off(), self._unmeasured, False
             speaks = self.rank == 0 and not (off or stopped)
@@ -106,8 +106,8 @@ class RankEmitter(Emitter):
             self._switch(told.off)
             if told.stopped:
                 self._stop(f"for good on {told.stopped} of {told.ranks} ranks")
-            if self._off or self._stopped:
-                self._outbox.lost += self._stopped and not self._off and summary is not None
+            if self._duty.off or self._duty.stopped:
+                self._outbox.lost += self._duty.stopped and not self._duty.off and summary is not None
                 continue
             if told.attempt == self.attempt:
                 self._overlay.accept(told.accepted)
