@@ -159,8 +159,8 @@ def test_a_wish_to_stop_comes_through() -> None:
         emitter.wait_while_paused()
 
 
-def test_nothing_is_asked_in_a_file_and_a_resumed_pause_ends() -> None:
-    with trimtab.attach("file:recorded", job="run", attempt=2, capabilities=WAITS, patience=QUICK) as emitter:
+def test_nothing_is_asked_in_a_file_and_a_resumed_pause_ends(tmp_path: Path) -> None:
+    with trimtab.attach(f"file:{tmp_path}", job="run", attempt=2, capabilities=WAITS, patience=QUICK) as emitter:
         emitter.resume(base=Controls(), overrides={"paused": True}, generation=4)
         emitter.end_step(step=3)
         assert emitter.wait_while_paused() == Controls()
