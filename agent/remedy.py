@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from trimtab.hooks.controls import Capabilities, Controls, ControlValue
 
+HIGH_PRECISION = ("bf16", "fp32")
+"""Formats above which there is nothing to go to."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
@@ -47,14 +50,23 @@ def offered(overrides: dict[str, ControlValue], situation: Situation) -> dict[st
     return overrides if conflict is None else Refusal(reason=conflict[1])
 
 
-def offered_first(
-    control: str, values: tuple[ControlValue, ...], situation: Situation, *, none: str
+def offered_on_recomputed_ratio(
+    overrides: dict[str, ControlValue], situation: Situation
 ) -> dict[str, ControlValue] | Refusal:
-    """The first of `values` that the control can be set to; `none` says why there was nothing to choose from."""
-    refusal = Refusal(reason=none)
-    for value in values:
-        outcome = offered({control: value}, situation)
-        if isinstance(outcome, dict):
-            return outcome
-        refusal = outcome
-    return refusal
+    """`overrides` with the ratio against recomputed log-probs; alone where there is no ratio."""
+    ratio: dict[str, ControlValue] = {}
+    if situation.applied.objective != "reinforce":
+        ratio = {"ratio_reference": "recomputed"}
+    return offered({**ratio, **overrides}, situation)
+
+
+def offered_precision(control: str, situation: Situation) -> dict[str, ControlValue] | Refusal:
+    """The next format up that `control` can be set to: FP8 scaled by token, then BF16."""
+    now = getattr(situation.applied, control)
+    if now in HIGH_PRECISION:
+        return Refusal(reason=f"{control}: {now!r} is the highest already")
+    if not now.startswith("fp8-row"):
+        higher = offered({control: "fp8-row"}, situation)
+        if isinstance(higher, dict):
+            return higher
+    return offered({control: "bf16"}, situation)

@@ -20,6 +20,7 @@ from math import isfinite
 from trimtab.agent.detector import Role
 from trimtab.agent.incidents import fingerprint, firing, is_open, played_by
 from trimtab.agent.reading import Reading
+from trimtab.agent.remedy import HIGH_PRECISION
 from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Incident
 
@@ -27,7 +28,6 @@ OFF_POLICY = 0.02
 """Mean spread of the mismatch, nats: above FP8 without outliers (0.012 to 0.018), which never failed by itself."""
 REWARD = "reward"
 """The detector whose harm a remedy can be for."""
-HIGH_PRECISION = ("bf16", "fp32")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

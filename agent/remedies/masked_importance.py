@@ -6,13 +6,10 @@ truncation comes before it."""
 
 from __future__ import annotations
 
-from trimtab.agent.remedy import Refusal, Situation, offered
+from trimtab.agent.remedy import Refusal, Situation, offered_on_recomputed_ratio
 from trimtab.hooks.controls import ControlValue
 
 
 def propose(situation: Situation) -> dict[str, ControlValue] | Refusal:
     """MIS, with a recomputed ratio where there is a ratio."""
-    ratio: dict[str, ControlValue] = {}
-    if situation.applied.objective != "reinforce":
-        ratio = {"ratio_reference": "recomputed"}
-    return offered({**ratio, "importance": "mis"}, situation)
+    return offered_on_recomputed_ratio({"importance": "mis"}, situation)

@@ -6,16 +6,10 @@ seeds at step 40)."""
 
 from __future__ import annotations
 
-from trimtab.agent.remedy import Refusal, Situation, offered_first
+from trimtab.agent.remedy import Refusal, Situation, offered_precision
 from trimtab.hooks.controls import ControlValue
-
-LADDER: tuple[ControlValue, ...] = ("fp8-row", "bf16")
 
 
 def propose(situation: Situation) -> dict[str, ControlValue] | Refusal:
     """The next format up that the sampler can be switched to."""
-    now = situation.applied.sampler_format
-    if now == LADDER[-1]:
-        return Refusal(reason=f"sampler_format: {now!r} is the highest already")
-    above = LADDER[-1:] if now.startswith("fp8-row") else LADDER
-    return offered_first("sampler_format", above, situation, none=f"sampler_format: no format above {now!r}")
+    return offered_precision("sampler_format", situation)

@@ -14,13 +14,10 @@ Costs one forward pass a rollout, and the sampler must record a head of log-prob
 
 from __future__ import annotations
 
-from trimtab.agent.remedy import Refusal, Situation, offered
+from trimtab.agent.remedy import Refusal, Situation, offered_on_recomputed_ratio
 from trimtab.hooks.controls import ControlValue
 
 
 def propose(situation: Situation) -> dict[str, ControlValue] | Refusal:
     """Centering, with the ratio against recomputed log-probs; alone where there is no ratio."""
-    ratio: dict[str, ControlValue] = {}
-    if situation.applied.objective != "reinforce":
-        ratio = {"ratio_reference": "recomputed"}
-    return offered({**ratio, "centering": True}, situation)
+    return offered_on_recomputed_ratio({"centering": True}, situation)

@@ -3,16 +3,10 @@ gradients that spike, since it gives up what the low precision was chosen for.""
 
 from __future__ import annotations
 
-from trimtab.agent.remedy import Refusal, Situation, offered_first
+from trimtab.agent.remedy import Refusal, Situation, offered_precision
 from trimtab.hooks.controls import ControlValue
-
-LADDER: tuple[ControlValue, ...] = ("fp8-row", "bf16")
 
 
 def propose(situation: Situation) -> dict[str, ControlValue] | Refusal:
     """The next format up that the trainer can be switched to."""
-    now = situation.applied.train_format
-    if now == LADDER[-1]:
-        return Refusal(reason=f"train_format: {now!r} is the highest already")
-    above = LADDER[-1:] if now.startswith("fp8-row") else LADDER
-    return offered_first("train_format", above, situation, none=f"train_format: no format above {now!r}")
+    return offered_precision("train_format", situation)

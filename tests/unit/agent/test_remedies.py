@@ -77,6 +77,14 @@ def test_a_format_that_the_sampler_cannot_take_is_passed_over() -> None:
     assert REMEDIES["sampler_precision"](situation(able, sampler_format="nvfp4")) == {"sampler_format": "bf16"}
 
 
+@pytest.mark.parametrize("highest", ["bf16", "fp32"])
+def test_no_format_is_above_the_highest(highest: str) -> None:
+    sampled = REMEDIES["sampler_precision"](situation(sampler_format=highest))
+    assert sampled == Refusal(reason=f"sampler_format: {highest!r} is the highest already")
+    trained = REMEDIES["trainer_precision"](situation(train_format=highest))
+    assert trained == Refusal(reason=f"train_format: {highest!r} is the highest already")
+
+
 def test_every_remedy_stands_on_a_ladder_and_every_rung_is_a_remedy() -> None:
     assert {name for ladder in LADDERS.values() for name in ladder} == set(REMEDIES)
 
