@@ -57,7 +57,7 @@ Values = tuple[float | None, ...]
 """One a step, oldest first; None where it was not observed."""
 
 
-class Outcome(StrEnum):
+class Effect(StrEnum):
     """What the steps after a change say."""
 
     HARMED = "harmed"
@@ -107,9 +107,9 @@ class Canary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The outcome, and the numbers that it rests on."""
+    """The effect, and the numbers that it rests on."""
 
-    outcome: Outcome
+    effect: Effect
     message: str
     evidence: dict[str, float] = field(default_factory=dict)
 
@@ -123,22 +123,22 @@ def judged(canary: Canary) -> Judgement:
     """What the steps so far say."""
     if canary.harmed_before:
         message = "the run was being harmed before it: what goes on is not this change's"
-        return Judgement(outcome=Outcome.UNHARMED, message=message)
+        return Judgement(effect=Effect.UNHARMED, message=message)
     if canary.broken:
         message = f"values that are not finite in {canary.broken} of the steps since"
-        return Judgement(outcome=Outcome.HARMED, message=message, evidence={"broken_steps": float(canary.broken)})
+        return Judgement(effect=Effect.HARMED, message=message, evidence={"broken_steps": float(canary.broken)})
     if canary.remedy and max(map(len, canary.before.values()), default=0) < LEAST:
         message = "its cause is as new as it is: what the run does is either's"
-        return Judgement(outcome=Outcome.UNHARMED, message=message)
+        return Judgement(effect=Effect.UNHARMED, message=message)
     found = [seen for metric in METRICS if (seen := _compared(metric, canary)) is not None]
     if not found:
-        return Judgement(outcome=Outcome.INCONCLUSIVE, message="too few values of reward and garbage to judge by")
+        return Judgement(effect=Effect.INCONCLUSIVE, message="too few values of reward and garbage to judge by")
     evidence = {name: value for seen in found for name, value in seen.evidence.items()}
-    harmed = [seen.message for seen in found if seen.outcome is Outcome.HARMED]
+    harmed = [seen.message for seen in found if seen.effect is Effect.HARMED]
     if harmed:
-        return Judgement(outcome=Outcome.HARMED, message="; ".join(harmed), evidence=evidence)
+        return Judgement(effect=Effect.HARMED, message="; ".join(harmed), evidence=evidence)
     message = "; ".join(seen.message for seen in found)
-    return Judgement(outcome=Outcome.UNHARMED, message=message, evidence=evidence)
+    return Judgement(effect=Effect.UNHARMED, message=message, evidence=evidence)
 
 
 def _compared(metric: Metric, canary: Canary) -> Judgement | None:
@@ -160,7 +160,7 @@ def _compared(metric: Metric, canary: Canary) -> Judgement | None:
         f"{metric.name}_p": p,
     }
     return Judgement(
-        outcome=Outcome.HARMED if worse and not back else Outcome.UNHARMED,
+        effect=Effect.HARMED if worse and not back else Effect.UNHARMED,
         message=f"{metric.name} {median(before):.3f} before, {median(later):.3f} after (p = {p:.2g})",
         evidence=evidence,
     )

@@ -80,6 +80,11 @@ def outdated(state: RunState) -> Decision:
     return replace(state, proposals=()), rows
 
 
+def spent(state: RunState) -> int:
+    """Actions on account in the last `BUDGET_STEPS` steps."""
+    return sum(past > state.tick - BUDGET_STEPS for past in state.ladder.actions)
+
+
 def acted(ladder: Ladder, tick: int) -> Ladder:
     """The ladder with one more action on its account, and a new count of harm."""
     recent = tuple(past for past in ladder.actions if past > tick - BUDGET_STEPS)

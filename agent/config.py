@@ -9,9 +9,9 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from trimtab.agent.baselines import BaselineSettings
 from trimtab.agent.checks import MOST, ConfigError, require
+from trimtab.agent.control_limits import ControlLimits
 from trimtab.agent.detectors import DetectorSettings
 from trimtab.agent.incidents import IncidentSettings
-from trimtab.agent.limits import Limits
 from trimtab.agent.reference import Reference
 from trimtab.agent.regime import RegimeSettings
 from trimtab.agent.remedies import REMEDIES
@@ -26,7 +26,7 @@ class PolicySettings:
 
     allow: tuple[str, ...] = tuple(name for name in REMEDIES if name != "pause")
     """Remedies that may be used."""
-    limits: Limits = field(default_factory=Limits)
+    limits: ControlLimits = field(default_factory=ControlLimits)
     """How far each control may be moved."""
     settle: int = 5
     """Steps after the start of an attempt without any action."""

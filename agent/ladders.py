@@ -39,7 +39,8 @@ BACKWARD = (
     "restore_checkpoint",
     "pause",
 )
-LADDERS: dict[str, tuple[str, ...]] = {"precision": PRECISION, "drift": DRIFT, "backward": BACKWARD}
+REPEATABLE = frozenset({"restore_checkpoint", "smaller_steps", "fresher_rollouts"})
+"""Remedies that go a step further each time, so that one in force does not rule out another of the same."""
 
 
 def ladder_against(applied: Controls, *, gradients: bool) -> tuple[str, ...]:

@@ -1,18 +1,16 @@
 """From incidents to remedies: which, when, and when not.
 
-What is wrong is a signature of low precision (role SIGNATURE), harm to an off-policy run (role HARM, with a mismatch or
-stale rollouts that could be its cause), or gradients that spike by themselves. Each has a ladder
-(`trimtab.agent.ladders`) that is tried from its first remedy on. A remedy is verified before the next, and taken back,
-newest first, only when its cause has been gone for long: centering leaves the mismatch where it is, so an alarm that
-ended proves the remedy, not the absence of the cause.
+What is wrong (`trimtab.agent.wrong`) has a ladder (`trimtab.agent.ladders`) that is tried from its first remedy on. A
+remedy is verified before the next, and taken back, newest first, only when its cause has been gone for long: centering
+leaves the mismatch where it is, so an alarm that ended proves the remedy, not the absence of the cause.
 
 An action needs all of: a fault-free diagnosis (`trimtab.agent.diagnosis`), an incident that is firing and alarms now,
 the settle time after the start, the cool-down since the last action, which doubles with every repeat of the remedy,
 room in the budget for it and for its rollback, no remedy that is still being watched (`trimtab.agent.rollback`), the
 newest remedy verified, which is `verify` steps after the trainer reported it in effect, and limits that let it through
-(`trimtab.agent.limits`). Harm that goes on under a remedy for as long asks for the next one too
-(`trimtab.agent.verification`). A control that a person set is never touched. Everything proposed, refused or changed is
-an event, with what was foreseen of it (`trimtab.agent.foresight`); a refusal is recorded once, not every step.
+(`trimtab.agent.control_limits`). Harm that goes on under a remedy for as long asks for the next one too
+(`trimtab.agent.verification`). No remedy touches a control that a person set. Everything proposed, refused or changed
+is an event, with what was foreseen of it (`trimtab.agent.foresight`); a refusal is recorded once, not every step.
 """
 
 from __future__ import annotations
@@ -20,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trimtab.agent.changes import AGENT, BUDGET_STEPS, Decision, changed, enacted, event, without
+from trimtab.agent.changes import AGENT, Decision, changed, enacted, event, spent, without
 from trimtab.agent.checkpoints import best, pinned, recorded
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.detector import Role
 from trimtab.agent.diagnosis import fault
 from trimtab.agent.foresight import Foreseen, foreseen, too_much
 from trimtab.agent.incidents import firing, is_open
-from trimtab.agent.ladders import ladder_against
+from trimtab.agent.ladders import REPEATABLE, ladder_against
 from trimtab.agent.reading import Reading
 from trimtab.agent.remedies import REMEDIES
 from trimtab.agent.remedy import Refusal, Situation
@@ -126,7 +124,7 @@ def _tightened(
         return state, ()
     events: tuple[Event, ...] = ()
     ladder = ladder_against(reported.applied, gradients=wrong.gradients)
-    held = {rung.remedy for rung in state.ladder.rungs} - {"restore_checkpoint", "smaller_steps", "fresher_rollouts"}
+    held = {rung.remedy for rung in state.ladder.rungs} - REPEATABLE
     for name in (*(("restore_checkpoint",) if lost else ()), *ladder):
         if name not in config.policy.allow or name in held or name in state.ladder.refused:
             continue
@@ -157,10 +155,9 @@ def _may_act(config: AgentConfig, state: RunState) -> bool:
 
     A person's change is watched no more where a signature that was there before it calls for a remedy.
     """
-    spent = sum(past > state.tick - BUDGET_STEPS for past in state.ladder.actions)
     canary = state.canary
     free = canary is None or (not canary.remedy and any(firing(state.incidents, Role.SIGNATURE)))
-    return state.steps > config.policy.settle and free and spent + 2 <= config.policy.budget
+    return state.steps > config.policy.settle and free and spent(state) + 2 <= config.policy.budget
 
 
 def _cooled(config: AgentConfig, state: RunState, remedy: str) -> bool:

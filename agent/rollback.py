@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trimtab.agent.canary import Canary, Judgement, Outcome, judged, observed
-from trimtab.agent.changes import AGENT, BUDGET_STEPS, Decision, acted, changed, event
+from trimtab.agent.canary import Canary, Effect, Judgement, judged, observed
+from trimtab.agent.changes import AGENT, BUDGET_STEPS, Decision, acted, changed, event, spent
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.reading import Reading
 from trimtab.agent.run_state import RunState
@@ -45,11 +45,6 @@ def supervised(config: AgentConfig, state: RunState, reading: Reading) -> Decisi
     return (state, ()) if judgement is None else _concluded(config, state, canary, judgement)
 
 
-def may_roll_back(config: AgentConfig, state: RunState) -> bool:
-    """The budget has room for one more action."""
-    return sum(past > state.tick - BUDGET_STEPS for past in state.ladder.actions) < config.policy.budget
-
-
 def _started(state: RunState) -> Canary | None:
     canary, reported = state.canary, state.reported
     if canary is None or canary.since is not None or reported is None or reported.generation < canary.generation:
@@ -63,7 +58,7 @@ def _suspect(state: RunState, canary: Canary) -> Judgement | None:
         began = incident.phase is Phase.FIRING and incident.since_step >= canary.since_step
         if began and incident.severity is State.CRITICAL and not canary.remedy and not canary.harmed_before:
             message = f"since it is in effect, {incident.detector}: {incident.message}"
-            return Judgement(outcome=Outcome.HARMED, message=message, evidence=dict(incident.evidence))
+            return Judgement(effect=Effect.HARMED, message=message, evidence=dict(incident.evidence))
     return None
 
 
@@ -75,15 +70,15 @@ def _is_due(canary: Canary, length: int, tick: int) -> bool:
 def _concluded(config: AgentConfig, state: RunState, canary: Canary, judgement: Judgement) -> Decision:
     what = canary.remedy or f"generation {canary.generation}, set by {canary.issuer},"
     detail = {"generation": canary.generation, "remedy": canary.remedy, "evidence": judgement.evidence}
-    if judgement.outcome is Outcome.UNHARMED:
+    if judgement.effect is Effect.UNHARMED:
         row = event(state, EventKind.CHANGE_UNHARMFUL, f"{what} did no harm: {judgement.message}", **detail)
         return replace(state, canary=None), (row,)
-    if judgement.outcome is Outcome.INCONCLUSIVE and not canary.extended:
+    if judgement.effect is Effect.INCONCLUSIVE and not canary.extended:
         message = f"{what} cannot be judged and is watched as long again: {judgement.message}"
         row = event(state, EventKind.CHANGE_INCONCLUSIVE, message, **detail)
         return replace(state, canary=replace(canary, extended=True)), (row,)
-    twice = "could not be judged twice" if judgement.outcome is Outcome.INCONCLUSIVE else "did harm"
-    row = event(state, EventKind.CHANGE_HARMFUL, f"{what} {twice}: {judgement.message}", **detail)
+    found = "could not be judged twice" if judgement.effect is Effect.INCONCLUSIVE else "did harm"
+    row = event(state, EventKind.CHANGE_HARMFUL, f"{what} {found}: {judgement.message}", **detail)
     state, events = _taken_back(config, replace(state, canary=None), canary, row.message)
     return state, (row, *events)
 
@@ -94,7 +89,7 @@ def _taken_back(config: AgentConfig, state: RunState, canary: Canary, reason: st
         ladder = replace(ladder, refused=ladder.refused | {canary.remedy: reason})
     if state.mode is not Mode.AUTO or ladder.locked:
         return replace(state, ladder=ladder), ()
-    if not may_roll_back(config, state):
+    if spent(state) >= config.policy.budget:
         message = f"the budget of {config.policy.budget} actions is spent: take generation {canary.generation} back"
         state = replace(state, ladder=replace(ladder, locked=message))
         return state, (event(state, EventKind.LOCKED_OUT, message),)

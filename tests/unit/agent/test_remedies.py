@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from agent_runs import CAPABLE
 
-from trimtab.agent.ladders import LADDERS, ladder_against
-from trimtab.agent.limits import Limit, Limits
+from trimtab.agent.control_limits import ControlLimit, ControlLimits
+from trimtab.agent.ladders import BACKWARD, DRIFT, PRECISION, ladder_against
 from trimtab.agent.remedies import REMEDIES
 from trimtab.agent.remedy import Refusal, Situation
 from trimtab.hooks.controls import CONTROL_NAMES, Capabilities, Controls, ControlValue, Liveness
@@ -86,24 +86,24 @@ def test_no_format_is_above_the_highest(highest: str) -> None:
 
 
 def test_every_remedy_stands_on_a_ladder_and_every_rung_is_a_remedy() -> None:
-    assert {name for ladder in LADDERS.values() for name in ladder} == set(REMEDIES)
+    assert {*PRECISION, *DRIFT, *BACKWARD} == set(REMEDIES)
 
 
 @pytest.mark.parametrize(
     ("applied", "gradients", "ladder"),
     [
-        ({"ratio_reference": "sampler"}, False, "precision"),
-        ({"ratio_reference": "recomputed"}, False, "drift"),
-        ({"ratio_reference": "sampler", "objective": "reinforce"}, False, "drift"),
-        ({"ratio_reference": "sampler"}, True, "backward"),
+        ({"ratio_reference": "sampler"}, False, PRECISION),
+        ({"ratio_reference": "recomputed"}, False, DRIFT),
+        ({"ratio_reference": "sampler", "objective": "reinforce"}, False, DRIFT),
+        ({"ratio_reference": "sampler"}, True, BACKWARD),
     ],
 )
-def test_the_ladder_is_the_controls(applied: dict[str, str], gradients: bool, ladder: str) -> None:
-    assert ladder_against(Controls(**applied), gradients=gradients) == LADDERS[ladder]  # type: ignore[arg-type]
+def test_the_ladder_is_the_controls(applied: dict[str, str], gradients: bool, ladder: tuple[str, ...]) -> None:
+    assert ladder_against(Controls(**applied), gradients=gradients) == ladder  # type: ignore[arg-type]
 
 
 def test_limits_bound_the_move_and_the_value() -> None:
-    limits = Limits(lr_scale=Limit(low=0.2, high=1.0, move=0.25))
+    limits = ControlLimits(lr_scale=ControlLimit(low=0.2, high=1.0, move=0.25))
     assert limits.bounded({"lr_scale": 0.5}, Controls()) == {"lr_scale": 0.75}
     assert limits.bounded({"lr_scale": 0.1}, Controls(lr_scale=0.21)) == {"lr_scale": 0.2}
     refusal = limits.bounded({"lr_scale": 0.1}, Controls(lr_scale=0.2))
@@ -113,6 +113,6 @@ def test_limits_bound_the_move_and_the_value() -> None:
 
 
 def test_what_is_untouched_stays_so() -> None:
-    refusal = Limits(untouched=("centering",)).bounded({"centering": True}, Controls())
+    refusal = ControlLimits(untouched=("centering",)).bounded({"centering": True}, Controls())
     assert isinstance(refusal, Refusal)
     assert refusal.reason.startswith("centering: ")

@@ -10,37 +10,37 @@ from trimtab.hooks.controls import CONTROL_NAMES, Controls, ControlValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
-    """Of one numeric control."""
+class ControlLimit:
+    """Of one numeric control; checked by `ControlLimits`, which knows its name."""
 
     low: float
     high: float
     move: float
     """Largest change at once, as a share of the value in effect."""
 
-    def __post_init__(self) -> None:
-        require(0 <= self.low <= MOST, "low", self.low, f"0 to {MOST}")
-        require(self.low <= self.high <= MOST, "high", self.high, f"{self.low:g} to {MOST}")
-        require(0 < self.move <= MOST, "move", self.move, f"above 0, to {MOST}")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ControlLimits:
     """Of every numeric control that a remedy sets, and what none may set.
 
-    >>> Limits().bounded({"lr_scale": 0.1}, Controls())
+    >>> ControlLimits().bounded({"lr_scale": 0.1}, Controls())
     {'lr_scale': 0.5}
     """
 
-    lr_scale: Limit = field(default_factory=lambda: Limit(low=0.1, high=1.0, move=0.5))
-    max_staleness: Limit = field(default_factory=lambda: Limit(low=0.0, high=MOST, move=MOST))
-    bf16_last: Limit = field(default_factory=lambda: Limit(low=0.0, high=0.5, move=MOST))
+    lr_scale: ControlLimit = field(default_factory=lambda: ControlLimit(low=0.1, high=1.0, move=0.5))
+    max_staleness: ControlLimit = field(default_factory=lambda: ControlLimit(low=0.0, high=MOST, move=MOST))
+    bf16_last: ControlLimit = field(default_factory=lambda: ControlLimit(low=0.0, high=0.5, move=MOST))
     untouched: tuple[str, ...] = ()
     """Controls that the agent never sets."""
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.untouched) - set(CONTROL_NAMES))
         require(not unknown, "policy.limits.untouched", self.untouched, "names of controls")
+        for name in BOUNDED:
+            limit, path = getattr(self, name), f"policy.limits.{name}"
+            require(0 <= limit.low <= MOST, f"{path}.low", limit.low, f"0 to {MOST}")
+            require(limit.low <= limit.high <= MOST, f"{path}.high", limit.high, f"{limit.low:g} to {MOST}")
+            require(0 < limit.move <= MOST, f"{path}.move", limit.move, f"above 0, to {MOST}")
 
     def bounded(self, overrides: dict[str, ControlValue], applied: Controls) -> dict[str, ControlValue] | Refusal:
         """`overrides` within the limits; refused where one may not be set, or may not move at all."""
@@ -55,10 +55,10 @@ class Limits:
         return allowed
 
 
-BOUNDED = tuple(each.name for each in fields(Limits) if each.name != "untouched")
+BOUNDED = tuple(each.name for each in fields(ControlLimits) if each.name != "untouched")
 
 
-def _within(limit: Limit, value: float, now: float) -> float:
+def _within(limit: ControlLimit, value: float, now: float) -> float:
     most = limit.move * abs(now)
     nearest = min(max(value, now - most), now + most)
     return min(max(nearest, limit.low), limit.high)
