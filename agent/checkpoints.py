@@ -22,7 +22,7 @@ from trimtab.agent.state import Event, EventKind
 
 SHARE = 0.9
 """Share of the highest mean reward that a healthy checkpoint has."""
-MOST = 64
+KEPT = 64
 """Checkpoints that are remembered."""
 
 
@@ -30,7 +30,7 @@ def recorded(state: RunState, reading: Reading) -> RunState:
     """With the checkpoints that the trainer names for the first time, and without those that it has no more."""
     if state.reported is None:
         return state
-    present = state.reported.capabilities.checkpoints[-MOST:]
+    present = state.reported.capabilities.checkpoints[-KEPT:]
     healthy = {name: reward for name, reward in state.checkpoints.items() if name in present}
     new = [name for name in present if name not in state.judged_checkpoints]
     if new and _is_healthy(state, reading):

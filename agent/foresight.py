@@ -20,6 +20,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from trimtab.agent.signals import bounds
 from trimtab.hooks.calibration import ClipCalibration
 from trimtab.hooks.calibration_sample import CalibrationSample
 from trimtab.hooks.controls import ClipBounds, Controls, ControlValue
@@ -59,27 +60,27 @@ def too_much(expected: Foreseen) -> str | None:
     return None
 
 
-def _clipped(sketch: Sketch, bounds: ClipBounds, when: str) -> Foreseen:
+def _clipped(sketch: Sketch, by: ClipBounds, when: str) -> Foreseen:
     """Shares of tokens that the bounds silence, of each sign that there is."""
     found: Foreseen = {}
     if sketch.sign(Sign.NEGATIVE).n:
-        found[f"clip_fraction_negative_{when}"] = sketch.sign(Sign.NEGATIVE).fraction_below(bounds.low)
+        found[f"clip_fraction_negative_{when}"] = sketch.sign(Sign.NEGATIVE).fraction_below(by.low)
     if sketch.sign(Sign.POSITIVE).n:
-        found[f"clip_fraction_positive_{when}"] = 1.0 - sketch.sign(Sign.POSITIVE).fraction_below(bounds.high)
+        found[f"clip_fraction_positive_{when}"] = 1.0 - sketch.sign(Sign.POSITIVE).fraction_below(by.high)
     return found
 
 
 def _now(summary: StepSummary) -> Foreseen:
     update = summary.sketches.get("update")
-    return {} if update is None else _clipped(update, summary.clip_bounds or ClipBounds.nominal(summary.applied), "now")
+    return {} if update is None else _clipped(update, bounds(summary), "now")
 
 
 def _moved_bounds(summary: StepSummary, then: Controls) -> Foreseen:
     update, twin = summary.sketches.get("update"), summary.sketches.get("shadow")
     if update is None or twin is None:
         return {}
-    bounds = ClipCalibration().observed(CalibrationSample.of_sketches(update, twin)).bounds(then)
-    return _now(summary) | _clipped(update, bounds, "then")
+    moved = ClipCalibration().observed(CalibrationSample.of_sketches(update, twin)).bounds(then)
+    return _now(summary) | _clipped(update, moved, "then")
 
 
 def _noise_free_ratio(summary: StepSummary, then: Controls) -> Foreseen:

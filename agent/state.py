@@ -1,4 +1,4 @@
-"""The agent's values: verdicts, incidents, events, and the state that is folded over a run's ledger.
+"""The agent's values: verdicts, incidents, proposals, events, and what a person tells it.
 
 All of it is plain data that survives JSON unchanged (floats by repr), so a stored state is the state.
 """
@@ -78,7 +78,7 @@ class EventKind(StrEnum):
     """A change did harm, or nothing could be seen of it twice."""
     ROLLED_BACK = "rolled_back"
     LOCKED_OUT = "locked_out"
-    """Two changes were taken back: the agent acts no more until a person sets its mode."""
+    """Two changes were taken back, or the budget had no room to: no action until a person sets the mode."""
     CHECKPOINT_PINNED = "checkpoint_pinned"
     """The trainer is asked to keep a checkpoint, or no longer."""
     KILLED = "killed"

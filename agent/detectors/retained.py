@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from math import isfinite
 from typing import ClassVar
 
 from trimtab.agent.checks import require
@@ -53,7 +52,7 @@ class Retained:
             return self, Finding(state=State.NOT_OBSERVED, evidence=weights, message=message)
         after = Retained(recent=(*self.recent, fraction)[-reading.window :])
         mean = sum(after.recent) / len(after.recent)
-        if len(after.recent) < reading.window or not isfinite(mean):
+        if len(after.recent) < reading.window or not math.isfinite(mean):
             return after, Finding(state=State.INCONCLUSIVE, evidence=weights, message="no window of finite fractions")
         return after, Finding(
             state=State.WARN if mean < settings.limit else State.OK,
@@ -79,7 +78,7 @@ def raw_weights(summary: StepSummary) -> dict[str, float]:
     parts = [part for part in raw.signs() if part.n] if raw is not None else []
     if applied.importance == "none" or not parts:
         return {}
-    high, tokens = _log(applied.importance_high), sum(part.n for part in parts)
+    high, tokens = math.log(applied.importance_high), sum(part.n for part in parts)
     above = sum(part.n * (1 - part.fraction_below(high)) for part in parts)
     largest = float(MIDDLES[max(part.bins[-1] for part in parts)])
     return {"raw_max": math.exp(largest), "modified_fraction": above / tokens}
@@ -89,10 +88,6 @@ def _above(whole: SequenceTotals, high: float) -> float:
     """Share of sequences above the band's upper bound; a smaller share where no level is that bound exactly."""
     place = next((place for place, cap in enumerate(RATIO_CAPS) if cap >= high), None)
     return 0.0 if place is None else whole.ratio_above[place] / whole.observed
-
-
-def _log(bound: float) -> float:
-    return -math.inf if bound <= 0 else math.log(bound)
 
 
 def _lengths(summary: StepSummary) -> str:

@@ -17,7 +17,7 @@ that is four times the level is some 5 sd of a spread that wanders by 15 %. None
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from statistics import median
 from typing import ClassVar
@@ -79,9 +79,9 @@ class Slope:
     ROLE: ClassVar[Role] = Role.EARLY
     SIGNALS: ClassVar[tuple[str, ...]] = ("mismatch_std", "ess")
 
-    mismatch_std: tuple[float, ...] = field(default=())
-    token_mult_prob_error: tuple[float, ...] = field(default=())
-    ess: tuple[float, ...] = field(default=())
+    mismatch_std: tuple[float, ...] = ()
+    token_mult_prob_error: tuple[float, ...] = ()
+    ess: tuple[float, ...] = ()
 
     def update(self, settings: SlopeSettings, reading: Reading) -> tuple[Slope, Finding]:
         """See the module."""
@@ -89,10 +89,7 @@ class Slope:
         lines = {name: fitted(latest) for name, latest in values.items() if len(latest) == WINDOW}
         after = Slope(**values)
         if not lines:
-            unseen = not any(values.values())
-            state = State.INCONCLUSIVE
-            if unseen:
-                state = reading.missing("mismatch_std")
+            state = State.INCONCLUSIVE if any(values.values()) else reading.missing("mismatch_std")
             return after, Finding(state=state, message=f"fewer than {WINDOW} values of any signal that has a limit")
         times = {name: time_to(line, getattr(settings, name), upward=LIMITED[name]) for name, line in lines.items()}
         name = min(times, key=lambda each: times[each])
