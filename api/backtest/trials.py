@@ -76,20 +76,23 @@ def trials(base: str, seed: int, chosen: Sequence[str], plan: Plan, config: Agen
     plain = SCENARIOS[base]
     others = [SCENARIOS[name] for name in chosen if SCENARIOS[name].fault is not nothing]
     others = [one for one in others if one.setup == plain.setup]
-    failing = [one for one in others if one.label is Label.FAILING]
+    failing = any(one.label is Label.FAILING for one in others)
     steps = max(plan.steps, plan.onsets[-1] + plan.horizon) if failing else plan.steps
     state, states, alerts = RunState.initial("drawn"), [], []
     for step in range(steps):
-        states += [state] if step in plan.onsets else []
+        if step in plan.onsets:
+            states.append(state)
         outcome = advance(config, state, summary_at(plain.setup, plan.size, seed, step, fault=nothing, onset=0))
         state = outcome.state
         alerts += fired(outcome)
     yield Trial(scenario=base, seed=seed, onset=0, steps=steps, alerts=tuple(alerts))
     by_chance = frozenset((alert.at, alert.what) for alert in alerts)
     for one in others:
-        go_on, times = (_until_seen, None) if one in failing else (_to_the_end, 1)
-        for onset, before in list(zip(plan.onsets, states, strict=False))[:times]:
-            yield go_on(one, seed, onset, before, plan, config, by_chance)
+        if one.label is Label.FAILING:
+            for onset, before in zip(plan.onsets, states, strict=True):
+                yield _until_seen(one, seed, onset, before, plan, config, by_chance)
+        else:
+            yield _to_the_end(one, seed, plan.onsets[0], states[0], plan, config)
 
 
 def _until_seen(
@@ -110,9 +113,7 @@ def _until_seen(
     return Trial(scenario=scenario.name, seed=seed, onset=onset, steps=step - onset, alerts=tuple(alerts))
 
 
-def _to_the_end(
-    scenario: Scenario, seed: int, onset: int, state: RunState, plan: Plan, config: AgentConfig, _: Chance
-) -> Trial:
+def _to_the_end(scenario: Scenario, seed: int, onset: int, state: RunState, plan: Plan, config: AgentConfig) -> Trial:
     """Any other run from its onset on."""
     alerts: list[Alert] = []
     for step in range(onset, plan.steps):
