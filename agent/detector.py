@@ -13,14 +13,16 @@ class Role(Enum):
     """What an incident of a detector means to the others, and to the policy."""
 
     INPUT = auto()
-    """The inputs are broken. While it is firing and CRITICAL no other kind opens an incident, and nothing is
+    """The inputs are broken. While it is firing and CRITICAL it explains every other incident, and nothing is
     remedied."""
     SIGNATURE = auto()
     """The signature of low-precision mismatch, which the remedies are for; the policy answers the first in order."""
     EARLY = auto()
-    """A statistic that moves before harm does. It is told, and asks for no remedy by itself."""
+    """A statistic that moves before harm does. It is told, and asks for no remedy by itself, but for gradients that
+    spike (`trimtab.agent.wrong`)."""
     HARM = auto()
-    """What a failure does to the run. It asks for no remedy by itself, and shows whether the one in effect helps."""
+    """What a failure does to the run. It shows whether the remedy in effect helps, and asks for one where the reward
+    falls in a run that is off-policy (`trimtab.agent.wrong`)."""
 
 
 class Detector(Protocol):

@@ -1,10 +1,11 @@
 """A change that does harm is taken back: the agent's own, and in mode auto a person's too.
 
-Every change of the overrides is watched for `policy.canary` steps from when the trainer reports it in effect (see
-`trimtab.agent.canary` for what counts as harm). While a remedy is watched the agent makes no other change: two at once
-could not be told apart. What cannot be judged is watched as long again; what cannot be judged twice is taken back as if
-it did harm, since nobody could say what it does. After two rollbacks within 1000 steps the agent is locked out: it
-knows this run less well than it thinks, and a person sets its mode again.
+Every change of the overrides, but for pins and for what takes remedies away at once, is watched for `policy.canary`
+steps from when the trainer reports it in effect (see `trimtab.agent.canary` for what counts as harm). While a remedy is
+watched the agent makes no other change: two at once could not be told apart. What cannot be judged is watched as long
+again; what cannot be judged twice is taken back as if it did harm, since nobody could say what it does. After two
+rollbacks within 1000 steps the agent is locked out: it knows this run less well than it thinks, and a person sets its
+mode again.
 
 A person's change is the first suspect for whatever turns CRITICAL while it is watched, and did not before: it is taken
 back at once, and a remedy is for what stays. Ten times the learning rate looks like a mismatch, and centering on top of

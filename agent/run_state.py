@@ -106,7 +106,7 @@ class RunState:
     adopted: dict[str, ControlValue] = field(default_factory=dict)
     """Overrides found at the trainer that this ledger never asked for, kept until a person changes them."""
     person_overrides: dict[str, ControlValue] = field(default_factory=dict)
-    """Controls that people set. The agent never overrides them."""
+    """Controls that people set. No remedy overrides them; what does harm is taken back (`trimtab.agent.rollback`)."""
     generation: int = 0
     """Grows with every change of the overrides, and never shrinks."""
     commanded: int = 0
