@@ -27,10 +27,12 @@ class CusumSettings:
     cut: float = 8.0
     """Most that one step can add, before `k`."""
 
-    def __post_init__(self) -> None:
-        require(self.k > 0, "cusum.k", self.k, "above 0")
-        require(0 < self.h <= MOST, "cusum.h", self.h, f"in (0, {MOST}]")
-        require(self.k < self.cut <= self.h, "cusum.cut", self.cut, f"above k = {self.k:g} and at most h = {self.h:g}")
+    def check(self, path: str) -> None:
+        """Raise `ConfigError` where a field cannot be; whoever has these settings knows their `path`."""
+        require(self.k > 0, f"{path}.k", self.k, "above 0")
+        require(0 < self.h <= MOST, f"{path}.h", self.h, f"in (0, {MOST}]")
+        need = f"above k = {self.k:g} and at most h = {self.h:g}"
+        require(self.k < self.cut <= self.h, f"{path}.cut", self.cut, need)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,6 +56,7 @@ class AsymmetrySettings:
     cusum: CusumSettings = field(default_factory=lambda: CusumSettings(h=12.0))
 
     def __post_init__(self) -> None:
+        self.cusum.check("detectors.asymmetry.cusum")
         require(0 < self.gap_limit <= MOST, "detectors.asymmetry.gap_limit", self.gap_limit, f"in (0, {MOST}]")
         require(0 < self.clip_limit < 1, "detectors.asymmetry.clip_limit", self.clip_limit, "between 0 and 1")
         require(0 < self.escape_limit < 1, "detectors.asymmetry.escape_limit", self.escape_limit, "between 0 and 1")

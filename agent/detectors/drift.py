@@ -58,6 +58,7 @@ class DriftSettings:
     """Factors on the mean length, up and down."""
 
     def __post_init__(self) -> None:
+        self.cusum.check("detectors.drift.cusum")
         for name in ("spread", "divergence", "gradient_up", "gradient_down", "length_up", "length_down"):
             value = getattr(self, name)
             require(1 < value <= MOST, f"detectors.drift.{name}", value, f"in (1, {MOST}]")

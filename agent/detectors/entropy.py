@@ -49,6 +49,7 @@ class EntropySettings:
     """Entropy from which a fall can be a collapse, nats."""
 
     def __post_init__(self) -> None:
+        self.cusum.check("detectors.entropy.cusum")
         require(1 < self.rise <= MOST, "detectors.entropy.rise", self.rise, f"in (1, {MOST}]")
         require(0 < self.reward_limit < 1, "detectors.entropy.reward_limit", self.reward_limit, "between 0 and 1")
         require(0 < self.drop_limit < 1, "detectors.entropy.drop_limit", self.drop_limit, "between 0 and 1")

@@ -54,6 +54,7 @@ class RewardSettings:
     """Smallest fall that is a decline, in sd of one step's reward."""
 
     def __post_init__(self) -> None:
+        self.cusum.check("detectors.reward.cusum")
         require(0 < self.collapse < 1, "detectors.reward.collapse", self.collapse, "between 0 and 1")
         require(0 < self.decline < 1, "detectors.reward.decline", self.decline, "between 0 and 1")
         for name in ("collapse_noise", "decline_noise"):

@@ -1,5 +1,5 @@
 """Wait for a person. The last resort, and off by default: a cluster that waits costs what one that trains costs. The
-trainer goes on by itself when its lease ends."""
+trainer goes on by itself when its patience ends (`trimtab.hooks.pause`)."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Correction(Variant):
     agent: Mode = Mode.OBSERVE
     """Mode of the agent for these cells; until `at` it observes."""
     remedies: tuple[str, ...] | None = None
-    """Remedies that the agent may use; all by default."""
+    """Remedies that the agent may use; those that it may by default where None."""
     only: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Axes, by name, and the variants (names or globs) that this goes with; all by default."""
 

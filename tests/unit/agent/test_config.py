@@ -60,7 +60,7 @@ def test_lists_become_tuples_and_integers_become_floats() -> None:
         ({"policy.budget": -1}, "policy.budget: -1"),
         ({"policy.relax_std": 0.5}, "policy.relax_std: 0.5 must be below detectors.mismatch.std_limit"),
         ({"detectors.mismatch.std_limit": float("nan")}, r"detectors\.mismatch\.std_limit: nan"),
-        ({"detectors.reward.cusum.h": 0.0}, r"cusum\.h: 0.0"),
+        ({"detectors.reward.cusum.h": 0.0}, r"^detectors\.reward\.cusum\.h: 0\.0 must be"),
         ({"policy.limits.lr_scale.low": -1}, r"policy\.limits\.lr_scale\.low: -1\.0 must be 0 to"),
         ({"policy.limits.lr_scale.high": 0.01}, r"policy\.limits\.lr_scale\.high: 0\.01 must be 0\.1 to"),
         ({"incidents.keep_firing_for": 0}, "incidents.keep_firing_for: 0"),

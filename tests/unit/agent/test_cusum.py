@@ -45,5 +45,5 @@ def test_one_wild_step_never_alarms_alone() -> None:
 
 @pytest.mark.parametrize("bad", [{"k": 0.0}, {"h": -1.0}, {"cut": 0.5}, {"cut": 30.0}])
 def test_bad_settings_name_the_field(bad: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match="cusum"):
-        CusumSettings(**bad)
+    with pytest.raises(ConfigError, match=r"^detectors\.drift\.cusum\.[a-z]+: .* must be "):
+        CusumSettings(**bad).check("detectors.drift.cusum")
