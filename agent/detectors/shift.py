@@ -27,7 +27,7 @@ from trimtab.agent.checks import require
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
 from trimtab.agent.signals import MIN_TOKENS
-from trimtab.agent.signals.step import Tokens
+from trimtab.agent.signals.step import Distribution
 from trimtab.agent.state import Finding, State
 from trimtab.hooks.records import StepSummary
 
@@ -108,7 +108,7 @@ def _difference(summary: StepSummary) -> tuple[tuple[float, ...], int] | None:
     found = summary.sketches.get("update")
     if found is None:
         return None
-    negative, positive = Tokens(found.negative), Tokens(found.positive)
+    negative, positive = Distribution(found.negative), Distribution(found.positive)
     n = min(negative.n, positive.n)
     if n < MIN_TOKENS:
         return None

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from trimtab.agent.signals.step import MIN_TOKENS, Signal, Step, Tokens, told
+from trimtab.agent.signals.step import MIN_TOKENS, Distribution, Signal, Step, told
 from trimtab.hooks.controls import ClipBounds
 from trimtab.hooks.records import MEAN_LEVELS, Bucket, StepSummary
 from trimtab.hooks.sketch import Sign
@@ -201,12 +201,12 @@ def clip_excess_positive(step: Step) -> float | None:
     return own - (1.0 - twin.fraction_below(ClipBounds.nominal(step.summary.applied).high))
 
 
-def _asymmetry(step: Step, sketch: str, read: Callable[[Tokens], float]) -> float | None:
+def _asymmetry(step: Step, sketch: str, read: Callable[[Distribution], float]) -> float | None:
     negative, positive = step.tokens(sketch, Sign.NEGATIVE), step.tokens(sketch, Sign.POSITIVE)
     return None if negative is None or positive is None else read(negative) - read(positive)
 
 
-def _q05(tokens: Tokens) -> float:
+def _q05(tokens: Distribution) -> float:
     return tokens.quantile(0.05)
 
 

@@ -24,8 +24,8 @@ _UPPER: list[float] = UPPER_EDGES.tolist()
 _PLACES = {name: place for place, name in enumerate(SUMS)}
 
 
-class Tokens:
-    """The tokens of one sign in one sketch: a distribution to be asked several times."""
+class Distribution:
+    """The log-ratios of one sign in one sketch, to be asked several times."""
 
     __slots__ = ("_below", "n", "sketch")
 
@@ -73,7 +73,7 @@ def quantile(tokens: SignSketch, q: float) -> float:
     needs what varies smoothly with the distribution: bins span 3 %, the sampling noise of a 5 % quantile of 16k
     tokens about 1 %.
     """
-    return Tokens(tokens).quantile(q)
+    return Distribution(tokens).quantile(q)
 
 
 class Step:
@@ -83,18 +83,18 @@ class Step:
 
     def __init__(self, summary: StepSummary) -> None:
         self.summary = summary
-        self._parts: dict[str, dict[Sign, Tokens]] = {}
+        self._parts: dict[str, dict[Sign, Distribution]] = {}
 
-    def parts(self, sketch: str) -> dict[Sign, Tokens]:
+    def parts(self, sketch: str) -> dict[Sign, Distribution]:
         """The tokens of a sketch by sign; empty where the sketch is not there."""
         found = self._parts.get(sketch)
         if found is None:
             whole = self.summary.sketches.get(sketch)
-            found = {} if whole is None else {sign: Tokens(whole.sign(sign)) for sign in Sign}
+            found = {} if whole is None else {sign: Distribution(whole.sign(sign)) for sign in Sign}
             self._parts[sketch] = found
         return found
 
-    def tokens(self, sketch: str, sign: Sign) -> Tokens | None:
+    def tokens(self, sketch: str, sign: Sign) -> Distribution | None:
         """The tokens of one sign, if there are enough of them to judge."""
         tokens = self.parts(sketch).get(sign)
         return tokens if tokens is not None and tokens.n >= MIN_TOKENS else None

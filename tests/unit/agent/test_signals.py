@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from trimtab.agent.signals import MIN_TOKENS, SIGNALS, quantile, read_all
-from trimtab.agent.signals.step import Tokens
+from trimtab.agent.signals.step import Distribution
 from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.hooks.records import MEAN_LEVELS, RATIO_CAPS, Bucket, NonFinite, SequenceTotals, StepSummary
 
@@ -92,7 +92,7 @@ def test_a_quantile_needs_five_tokens_beyond_it(n: int, q: str, read: bool) -> N
 def test_the_fraction_below_is_that_of_the_sketch(values: list[float], x: float) -> None:
     tokens = sign_sketch(values)
     for bound in (x, math.inf, -math.inf, 0.0):
-        assert Tokens(tokens).fraction_below(bound) == pytest.approx(tokens.fraction_below(bound), abs=1e-12)
+        assert Distribution(tokens).fraction_below(bound) == pytest.approx(tokens.fraction_below(bound), abs=1e-12)
 
 
 def weighed(negative: float, positive: float) -> StepSummary:
