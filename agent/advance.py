@@ -153,8 +153,7 @@ def _read(config: AgentConfig, state: RunState, summary: StepSummary, *, acted: 
     """Signals into their tracks; a new regime where the old one is over or the controls were changed."""
     tracks = {
         name: state.tracks.get(name, Track()).seen(value, config.window, summary.pass_index)
-        for name, value in read_all(summary).items()
-        if name not in DRAWN
+        for name, value in read_all(summary, without=DRAWN).items()
     }
     entropy, begun_at = mean_entropy(tracks, config.window), state.regime_entropy
     held = is_open(state.incidents.get(fingerprint(state.job, "asymmetry")))

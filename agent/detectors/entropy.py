@@ -14,7 +14,8 @@ to 0.99, and "mean + 3 sd" limits fired on 4 of 13 of them. So both directions a
    healthy BF16 run at reward 0.99 went on from 0.014 to 0.004 nats.
 
 On small collapsing runs the rise came 2 to 64 steps after the reward fell, so this detector confirms more than it
-leads.
+leads. Expected false alarms: none seen in 20,000 drawn healthy steps with an entropy that wanders, nor in 15 real
+healthy runs of 110 to 180 steps.
 """
 
 from __future__ import annotations

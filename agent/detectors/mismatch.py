@@ -17,7 +17,8 @@ positive-advantage tokens that the upper clip bound in effect silences, and mean
    not.
 
 After score centering or calibrated clipping d stays large for good, so that is not what ends the alarm: c+ falling
-is, and harm staying away.
+is, and harm staying away. Expected false alarms: one in some 4,000 real healthy steps, as above, and none seen in 20,000
+drawn ones.
 """
 
 from __future__ import annotations
