@@ -17,7 +17,7 @@ positive-advantage tokens that the upper clip bound in effect silences, and mean
    not.
 
 After score centering or calibrated clipping d stays large for good, so that is not what ends the alarm: c+ falling
-is, and harm staying away. Expected false alarms: one in some 4,000 real healthy steps, as above, and none seen in 20,000
+is, and harm staying away. Expected false alarms: one in some 4,000 real healthy steps, as above, and none in 20,000
 drawn ones.
 """
 
