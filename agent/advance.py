@@ -28,7 +28,7 @@ from trimtab.agent.reference import reference_for
 from trimtab.agent.regime import conditioned, is_over, mean_entropy, restarted
 from trimtab.agent.resume import in_grace, worst_of
 from trimtab.agent.run_state import Reported, RunState
-from trimtab.agent.signals import DRAWN, read_all
+from trimtab.agent.signals import DRAWN, ROLLOUTS, read_all
 from trimtab.agent.state import Event, EventKind, OperatorAction, Verdict
 from trimtab.agent.tracks import Track
 from trimtab.hooks.controls import CHECKPOINTS
@@ -64,6 +64,8 @@ def advance(config: AgentConfig, state: RunState, record: StepSummary | Operator
         raise ValueError(f"job: the record is of {record.job!r}, the state of {state.job!r}")
     if isinstance(record, OperatorAction):
         state, rows = obeyed(state, record)
+        # From now on every answer says so, that to a summary which was sent twice too.
+        state = replace(state, commanded=max(state.commanded, state.generation))
         return Outcome(state=state, events=rows, command=_command(state))
     if record.rank != 0:
         return Outcome(state=state, ignored=f"rank {record.rank}: only rank 0 is judged")
@@ -151,10 +153,13 @@ def _located(state: RunState, summary: StepSummary) -> tuple[RunState, tuple[Eve
 
 def _read(config: AgentConfig, state: RunState, summary: StepSummary, *, acted: bool) -> tuple[RunState, Reading]:
     """Signals into their tracks; a new regime where the old one is over or the controls were changed."""
-    tracks = {
-        name: state.tracks.get(name, Track()).seen(value, config.window, summary.pass_index)
-        for name, value in read_all(summary, without=DRAWN).items()
-    }
+    tracks, further = {}, summary.pass_index > 0
+    for name, value in read_all(summary, without=DRAWN).items():
+        track = state.tracks.get(name, Track())
+        if name in ROLLOUTS:  # what is said of them is said once: a further pass over them only repeats it
+            tracks[name] = track.seen(None if further else value, config.window)
+        else:
+            tracks[name] = track.seen(value, config.window, summary.pass_index)
     entropy, begun_at = mean_entropy(tracks, config.window), state.regime_entropy
     held = is_open(state.incidents.get(fingerprint(state.job, "asymmetry")))
     if acted or (not held and is_over(config.regime, begun_at, entropy)):

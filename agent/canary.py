@@ -88,7 +88,9 @@ class Canary:
     before: dict[str, Values]
     """By metric; of a remedy, since its cause began."""
     harmed_before: bool = False
-    """The run was being harmed, or its inputs were broken, when the change was made."""
+    """The run was being harmed when the change was made."""
+    broken_before: bool = False
+    """Its inputs were broken."""
     since: int | None = None
     """Tick of the first summary in which the trainer reported it in effect."""
     since_step: int = -1
@@ -121,12 +123,12 @@ def observed(values: Mapping[str, float | None]) -> dict[str, float | None]:
 
 def judged(canary: Canary) -> Judgement:
     """What the steps so far say."""
-    if canary.harmed_before:
-        message = "the run was being harmed before it: what goes on is not this change's"
-        return Judgement(effect=Effect.UNHARMED, message=message)
-    if canary.broken:
+    if canary.broken and not canary.broken_before:
         message = f"values that are not finite in {canary.broken} of the steps since"
         return Judgement(effect=Effect.HARMED, message=message, evidence={"broken_steps": float(canary.broken)})
+    if canary.harmed_before or canary.broken_before:
+        message = "the run was being harmed before it: what goes on is not this change's"
+        return Judgement(effect=Effect.UNHARMED, message=message)
     if canary.remedy and max(map(len, canary.before.values()), default=0) < LEAST:
         message = "its cause is as new as it is: what the run does is either's"
         return Judgement(effect=Effect.UNHARMED, message=message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from trimtab.agent.incidents import firing
 from trimtab.agent.run_state import Ladder, RunState
 from trimtab.agent.rung import Rung
 from trimtab.agent.state import Direction, Event, EventKind, Proposal
+from trimtab.hooks.controls import ControlValue
 
 AGENT = "agent"
 BUDGET_STEPS = 1000
@@ -67,11 +69,24 @@ def watched_change(
         remedy=remedy,
         undo=Undo(rungs=before.ladder.rungs, adopted=before.adopted, person=before.person_overrides),
         before={name: values[-steps:] for name, values in before.history.items()},
-        harmed_before=any(
-            incident.alarms for role in (Role.HARM, Role.INPUT) for incident in firing(before.incidents, role)
-        ),
+        harmed_before=_alarming(before, Role.HARM),
+        broken_before=_alarming(before, Role.INPUT),
     )
     return replace(after, canary=canary), events
+
+
+def _alarming(state: RunState, role: Role) -> bool:
+    return any(incident.alarms for incident in firing(state.incidents, role))
+
+
+def relaxed(rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
+    """The remedies without the newest."""
+    return tuple(replace(rung, overrides=without_restore(rung.overrides)) for rung in rungs[:-1])
+
+
+def without_restore(overrides: Mapping[str, ControlValue]) -> dict[str, ControlValue]:
+    """The overrides but for a restore: one that was carried out long ago must not be asked for again."""
+    return {name: value for name, value in overrides.items() if name != "restore"}
 
 
 def outdated(state: RunState) -> Decision:
@@ -105,7 +120,7 @@ def enacted(state: RunState, proposal: Proposal, *, issuer: str) -> Decision:
     """The state with a proposal carried out: a remedy added, or the newest taken back."""
     ladder, since = acted(state.ladder, state.tick), None
     if proposal.direction is Direction.RELAX:
-        ladder = replace(ladder, rungs=ladder.rungs[:-1])
+        ladder = replace(ladder, rungs=relaxed(ladder.rungs))
     else:
         before, since = state.overrides, state.incidents[proposal.incident].since_step
         rung = Rung(

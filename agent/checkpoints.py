@@ -11,9 +11,11 @@ they would all be of a broken policy (kyutai-labs/pocket-tts#262).
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from trimtab.agent.changes import AGENT, event, stated
+from trimtab.agent.config import AgentConfig
 from trimtab.agent.detector import Role
 from trimtab.agent.incidents import fingerprint, is_open, played_by
 from trimtab.agent.reading import Reading
@@ -26,11 +28,15 @@ KEPT = 64
 """Checkpoints that are remembered."""
 
 
+NAME = re.compile(r"\d+:\d+")
+"""What can be gone back to: `ATTEMPT:STEP`. A trainer that calls its checkpoints something else restores by hand."""
+
+
 def recorded(state: RunState, reading: Reading) -> RunState:
     """With the checkpoints that the trainer names for the first time, and without those that it has no more."""
     if state.reported is None:
         return state
-    present = state.reported.capabilities.checkpoints[-KEPT:]
+    present = tuple(name for name in state.reported.capabilities.checkpoints if NAME.fullmatch(name))[-KEPT:]
     healthy = {name: reward for name, reward in state.checkpoints.items() if name in present}
     new = [name for name in present if name not in state.judged_checkpoints]
     if new and _is_healthy(state, reading):
@@ -49,10 +55,10 @@ def best(state: RunState) -> str:
     return max(state.checkpoints, key=rank, default="")
 
 
-def pinned(state: RunState) -> tuple[RunState, tuple[Event, ...]]:
+def pinned(config: AgentConfig, state: RunState) -> tuple[RunState, tuple[Event, ...]]:
     """With the best checkpoint pinned while an incident is open, and none when none is."""
     reported = state.reported
-    if reported is None:
+    if reported is None or state.ladder.locked or "pin" in config.policy.limits.untouched:
         return state, ()
     wrong = any(is_open(incident) for incident in state.incidents.values())
     name = state.pin or best(state)

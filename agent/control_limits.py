@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 
 from trimtab.agent.checks import MOST, require
@@ -16,7 +17,7 @@ class ControlLimit:
     low: float
     high: float
     move: float
-    """Largest change at once, as a share of the value in effect."""
+    """Largest change at once, as a share of the value in effect; of a value of 0 there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,9 @@ BOUNDED = tuple(each.name for each in fields(ControlLimits) if each.name != "unt
 
 
 def _within(limit: ControlLimit, value: float, now: float) -> float:
-    most = limit.move * abs(now)
-    nearest = min(max(value, now - most), now + most)
-    return min(max(nearest, limit.low), limit.high)
+    """The value nearest to `value` that the limit allows; what a run has set beyond it is not pulled back."""
+    low, high = min(limit.low, now), max(limit.high, now)
+    if now and math.isfinite(now):
+        most = limit.move * abs(now)
+        low, high = max(low, now - most), min(high, now + most)
+    return min(max(value, low), high)

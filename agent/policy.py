@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trimtab.agent.changes import AGENT, Decision, changed, enacted, event, spent, without
+from trimtab.agent.changes import AGENT, Decision, changed, enacted, event, relaxed, spent, without
 from trimtab.agent.checkpoints import best, pinned, recorded
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.detector import Role
@@ -49,7 +49,7 @@ def decided(config: AgentConfig, state: RunState, reading: Reading) -> Decision:
     if state.mode is Mode.OBSERVE:
         return state, events
     if state.mode is Mode.AUTO:
-        state, kept = pinned(state)
+        state, kept = pinned(config, state)
         events += kept
     state, more = _revised(_calmed(config, state, reading))
     wrong = what_is_wrong(state, reading, patience=config.policy.verify)
@@ -67,7 +67,8 @@ def decided(config: AgentConfig, state: RunState, reading: Reading) -> Decision:
 
 def _heeded(state: RunState, reported: Reported) -> Decision:
     """Take back a remedy that the trainer itself refused."""
-    if not state.ladder.rungs or reported.generation != state.generation or not reported.refusals:
+    watched_only = state.mode is Mode.OBSERVE
+    if watched_only or not state.ladder.rungs or reported.generation != state.generation or not reported.refusals:
         return state, ()
     rung = state.ladder.rungs[-1]
     reasons = [line for name, line in reported.refused.items() if name in rung.overrides]
@@ -199,7 +200,7 @@ def _relaxed(config: AgentConfig, state: RunState) -> Decision:
     rung = ladder.rungs[-1]
     if not _may_act(config, state) or not _cooled(config, state, rung.remedy):
         return state, ()
-    lower = replace(state, ladder=replace(ladder, rungs=ladder.rungs[:-1]))
+    lower = replace(state, ladder=replace(ladder, rungs=relaxed(ladder.rungs)))
     incident = state.incidents[rung.incident]
     message = f"its cause has been gone for {ladder.calm} steps"
     relaxation = replace(incident, message=message)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trimtab.agent.canary import Canary, Effect, Judgement, judged, observed
-from trimtab.agent.changes import AGENT, BUDGET_STEPS, Decision, acted, changed, event, spent
+from trimtab.agent.changes import AGENT, BUDGET_STEPS, Decision, acted, changed, event, spent, without_restore
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.reading import Reading
 from trimtab.agent.run_state import RunState
@@ -65,7 +65,7 @@ def _suspect(state: RunState, canary: Canary) -> Judgement | None:
 
 def _is_due(canary: Canary, length: int, tick: int) -> bool:
     steps = tick - (canary.since or 0) + 1
-    return bool(canary.broken and not canary.harmed_before) or steps >= length * (1 + canary.extended)
+    return bool(canary.broken and not canary.broken_before) or steps >= length * (1 + canary.extended)
 
 
 def _concluded(config: AgentConfig, state: RunState, canary: Canary, judgement: Judgement) -> Decision:
@@ -95,8 +95,12 @@ def _taken_back(config: AgentConfig, state: RunState, canary: Canary, reason: st
         state = replace(state, ladder=replace(ladder, locked=message))
         return state, (event(state, EventKind.LOCKED_OUT, message),)
     recent = (*(past for past in ladder.rollbacks if past > state.tick - BUDGET_STEPS), state.tick)
-    ladder = replace(acted(ladder, state.tick), rungs=canary.undo.rungs, rollbacks=recent)
-    undone = replace(state, ladder=ladder, adopted=canary.undo.adopted, person_overrides=canary.undo.person)
+    undo = canary.undo
+    rungs = tuple(replace(rung, overrides=without_restore(rung.overrides)) for rung in undo.rungs)
+    ladder = replace(acted(ladder, state.tick), rungs=rungs, rollbacks=recent)
+    # What was adopted from another agent meanwhile stays.
+    adopted = without_restore(state.adopted | undo.adopted)
+    undone = replace(state, ladder=ladder, adopted=adopted, person_overrides=without_restore(undo.person))
     named = {"remedy": canary.remedy} if canary.remedy else {}
     state, events = changed(state, undone, issuer=AGENT, reason=f"rolled back: {reason}", **named)
     row = event(state, EventKind.ROLLED_BACK, reason, undone=canary.generation, generation=state.generation, **named)

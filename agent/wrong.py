@@ -22,10 +22,12 @@ from trimtab.agent.incidents import fingerprint, firing, is_open, played_by
 from trimtab.agent.reading import Reading
 from trimtab.agent.remedy import HIGH_PRECISION
 from trimtab.agent.run_state import RunState
-from trimtab.agent.state import Incident
+from trimtab.agent.state import Incident, State
 
 OFF_POLICY = 0.02
 """Mean spread of the mismatch, nats: above FP8 without outliers (0.012 to 0.018), which never failed by itself."""
+LASTS = 10
+"""Steps in a row after which a decline is more than a few batches of hard prompts; a collapse counts at once."""
 REWARD = "reward"
 """The detector whose harm a remedy can be for."""
 
@@ -60,7 +62,8 @@ def what_is_wrong(state: RunState, reading: Reading, *, patience: int) -> Wrong 
     explained = bool(undone) and state.tick - undone[0] < patience
     if off_policy(reading) and not state.ladder.rungs and not explained:
         for incident in firing(state.incidents, Role.HARM):
-            if incident.alarms and incident.detector == REWARD:
+            lasts = incident.severity is State.CRITICAL or incident.alarms >= LASTS
+            if incident.alarms and lasts and incident.detector == REWARD:
                 return Wrong(incident=incident)
     if reading.summary.applied.train_format not in HIGH_PRECISION:
         for incident in firing(state.incidents, Role.EARLY):

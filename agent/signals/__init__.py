@@ -63,6 +63,7 @@ __all__ = [
     "MIN_TOKENS",
     "NEVER_INFINITE",
     "RATIO_SIGNALS",
+    "ROLLOUTS",
     "SIGNALS",
     "Signal",
     "bounds",
@@ -117,6 +118,10 @@ SIGNALS: dict[str, Signal] = {
 }
 
 
+ROLLOUTS = frozenset(
+    {"reward_mean", "garbage_fraction", "length_mean", "length_p95", "truncated_fraction", "zero_variance_fraction"}
+)
+"""Signals of the rollouts alone."""
 DRAWN = frozenset(quantiles("update", "") | quantiles("mismatch", ""))
 """Signals that are drawn only: no detector looks back on a quantile, so none is kept in the state."""
 

@@ -5,9 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from agent_runs import step_summary
 
+from trimtab.agent.advance import advance
 from trimtab.agent.baselines import Baseline, BaselineSettings
 from trimtab.agent.checks import ConfigError
+from trimtab.agent.config import AgentConfig
+from trimtab.agent.run_state import RunState
 
 SETTINGS = BaselineSettings()
 
@@ -128,3 +132,12 @@ def test_the_extremes_of_the_average_are_kept_from_the_anchor_on() -> None:
     assert learnt.highest == max(averages, key=lambda level: level.location)
     assert learnt.lowest == min(averages, key=lambda level: level.location)
     assert learnt.highest.location > 3 > 0 > learnt.lowest.location
+
+
+def test_a_further_pass_says_nothing_new_of_the_rollouts() -> None:
+    config, state = AgentConfig(), RunState.initial("run")
+    for step in range(20):
+        summary = step_summary(step, update=([0.0] * 200, [0.0] * 200), scalars={"reward_mean": float(step // 4)})
+        state = advance(config, state, replace(summary, pass_index=step % 4)).state
+    assert state.tracks["reward_mean"].recent == (0.0, 1.0, 2.0, 3.0, 4.0)
+    assert state.tracks["reward_mean"].age == 3

@@ -47,8 +47,9 @@ def test_a_dip_that_is_on_its_way_back_is_no_harm() -> None:
 
 
 def test_a_fall_that_began_before_the_change_is_not_the_changes() -> None:
-    falling = watched(around(0.75), around(0.2), harmed_before=True, broken=3)
-    assert judged(falling).effect is Effect.UNHARMED
+    assert judged(watched(around(0.75), around(0.2), harmed_before=True)).effect is Effect.UNHARMED
+    assert judged(watched(around(0.75), around(0.2), broken_before=True, broken=3)).effect is Effect.UNHARMED
+    assert judged(watched(around(0.75), around(0.2), harmed_before=True, broken=3)).effect is Effect.HARMED
 
 
 def test_one_step_that_is_not_finite_is_harm() -> None:

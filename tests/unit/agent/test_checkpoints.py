@@ -89,3 +89,14 @@ def test_without_a_healthy_checkpoint_there_is_no_way_back() -> None:
     assert session.plant.attempt == 1
     refused = [event.message for event in session.of(EventKind.REFUSED)]
     assert "restore: no checkpoint was taken while the run was healthy" in refused
+
+
+def test_checkpoints_of_another_name_are_not_gone_back_to() -> None:
+    session = Session(Plant(seed=0)).run(10, capabilities=replace(ABLE, checkpoints=("latest", "1:5:ema", "1:5")))
+    assert list(session.state.checkpoints) == ["1:5"]
+
+
+def test_no_pin_where_the_jobs_settings_keep_the_agent_off_it() -> None:
+    settings = {"policy.allow": ["calibrated_clipping"], "policy.limits.untouched": ["pin"]}
+    session = Session(MortalPlant(seed=0, noisy_from=26), **settings).run(60)
+    assert session.of(EventKind.CHECKPOINT_PINNED) == []

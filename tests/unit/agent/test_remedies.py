@@ -1,5 +1,6 @@
 """Each remedy: what it offers, and when it is out."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -116,3 +117,17 @@ def test_what_is_untouched_stays_so() -> None:
     refusal = ControlLimits(untouched=("centering",)).bounded({"centering": True}, Controls())
     assert isinstance(refusal, Refusal)
     assert refusal.reason.startswith("centering: ")
+
+
+def test_a_value_beyond_the_limits_that_the_run_set_itself_is_not_pulled_back() -> None:
+    refusal = ControlLimits().bounded({"lr_scale": 0.025}, Controls(lr_scale=0.05))
+    assert isinstance(refusal, Refusal)
+    assert ControlLimits().bounded({"lr_scale": 5.0}, Controls(lr_scale=10.0)) == {"lr_scale": 5.0}
+
+
+def test_a_control_at_zero_can_move_at_all() -> None:
+    assert ControlLimits().bounded({"bf16_last": 0.15}, Controls()) == {"bf16_last": 0.15}
+
+
+def test_an_age_without_end_is_no_age_to_halve() -> None:
+    assert isinstance(REMEDIES["fresher_rollouts"](replace(situation(), staleness=math.inf)), Refusal)

@@ -179,3 +179,26 @@ def test_after_a_kill_what_another_agent_set_is_not_kept() -> None:
     outcome = session.take(foreign)
     assert outcome.command is not None
     assert (outcome.command.generation, outcome.command.overrides) == (10, {})
+
+
+def test_a_rollback_asks_for_no_restore_again() -> None:
+    session = healthy()
+    session.state = replace(session.state, person_overrides={"restore": "1:40"}, generation=1, commanded=1)
+    session.plant.generation, session.plant.overrides = 1, {"restore": "1:40"}
+    session.run(2)
+    session.tell(OperatorVerb.PATCH_CONTROLS, overrides={"restore": None, **WRONG})
+    session.run(30)
+    assert len(session.of(EventKind.ROLLED_BACK)) == 1
+    assert session.state.overrides == {}
+
+
+def test_what_was_said_to_a_repeated_summary_is_not_taken_for_another_agents() -> None:
+    session = healthy()
+    session.tell(OperatorVerb.PATCH_CONTROLS, overrides={"clip_high": 0.3})
+    # The trainer hears of it in the answer to a summary that it sent twice, and a person lifts it at once.
+    assert session.plant.overrides == {"clip_high": 0.3}
+    session.tell(OperatorVerb.PATCH_CONTROLS, overrides={"clip_high": None})
+    session.plant.generation, session.plant.overrides = 1, {"clip_high": 0.3}
+    session.run(3)
+    assert session.plant.overrides == {}
+    assert session.of(EventKind.CONTROLS_TAKEN_OVER) == []
