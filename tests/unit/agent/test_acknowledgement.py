@@ -134,7 +134,7 @@ def test_a_trainer_that_ignores_a_command_is_on_record_once_a_generation() -> No
         AUTO, advance(AUTO, RunState.initial("run"), reporting(0, 0, {})).state, patch_of(clip_high=0.3)
     ).state
     rows = []
-    for step in range(1, 4 * patience):
+    for step in range(1, 4 * patience - 1):
         if step == 3 * patience:
             state = advance(AUTO, state, patch_of(clip_high=0.4)).state
         outcome = advance(AUTO, state, reporting(step, 0, {}))
@@ -142,8 +142,8 @@ def test_a_trainer_that_ignores_a_command_is_on_record_once_a_generation() -> No
         assert outcome.command is not None
         assert not state.in_sync
         rows += [(step, e.detail) for e in outcome.events if e.kind is EventKind.CONTROLS_IGNORED]
-    assert rows == [(1 + patience, {"generation": 1, "reported": 0})]
-    outcomes = [advance(AUTO, state, reporting(4 * patience, 0, {}))]
+    assert rows == [(patience, {"generation": 1, "reported": 0})]
+    outcomes = [advance(AUTO, state, reporting(4 * patience - 1, 0, {}))]
     assert [e.detail["generation"] for e in outcomes[0].events if e.kind is EventKind.CONTROLS_IGNORED] == [2]
 
 
