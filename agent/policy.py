@@ -124,7 +124,7 @@ def _tightened(
     if not _may_act(config, state) or not verified(config, state):
         return state, ()
     events: tuple[Event, ...] = ()
-    ladder = ladder_against(reported.applied, gradients=wrong.gradients)
+    ladder = ladder_against(reported.applied, gradients=wrong.gradients, mild=wrong.mild)
     held = {rung.remedy for rung in state.ladder.rungs} - REPEATABLE
     for name in (*(("restore_checkpoint",) if lost else ()), *ladder):
         if name not in config.policy.allow or name in held or name in state.ladder.refused:
@@ -230,9 +230,8 @@ def _proposal(
 
 
 def _by_mode(state: RunState, proposal: Proposal, expected: Foreseen) -> Decision:
-    """Propose a change, and in auto make it. A proposal that stands is not made again."""
-    same = (proposal.direction, proposal.remedy)
-    if any((standing.direction, standing.remedy) == same for standing in state.proposals):
+    """Propose a change, and in auto make it. While one stands no other of its direction is made."""
+    if any(standing.direction is proposal.direction for standing in state.proposals):
         return state, ()
     state = replace(state, proposals=(*state.proposals, proposal), next_proposal=proposal.id + 1)
     proposed = event(

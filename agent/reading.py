@@ -19,6 +19,10 @@ Reached = Literal["anchor", "highest", "lowest"]
 """Levels of a baseline that a value can be compared with; see `trimtab.agent.baselines`."""
 
 
+LITTLE = 0.25
+"""Mean share of tokens with an advantage below which clip fractions alarm no one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """One step, beside what came before it."""
@@ -93,6 +97,13 @@ class Reading:
         if value is None or level is None or not math.isfinite(value):
             return None
         return (value - level.location) / max(level.scale, floor)
+
+    @property
+    def learns_from_little(self) -> bool:
+        """True where most tokens of the window have no advantage: what the clip does to a few groups of a policy that
+        answers nearly everything alike harms little, and its share is a matter of single responses."""
+        share = self.mean("advantage_fraction")
+        return share is not None and share < LITTLE
 
     @staticmethod
     def broken(*values: float | None) -> bool:

@@ -28,6 +28,8 @@ OFF_POLICY = 0.02
 """Mean spread of the mismatch, nats: above FP8 without outliers (0.012 to 0.018), which never failed by itself."""
 LASTS = 10
 """Steps in a row after which a decline is more than a few batches of hard prompts; a collapse counts at once."""
+MILD = "clipping"
+"""The detector of noise that is small and lasts."""
 REWARD = "reward"
 """The detector whose harm a remedy can be for."""
 
@@ -39,6 +41,8 @@ class Wrong:
     incident: Incident
     gradients: bool = False
     """Only gradients show anything."""
+    mild: bool = False
+    """The noise is small, and lasts."""
 
 
 def signed(state: RunState) -> bool:
@@ -57,7 +61,7 @@ def what_is_wrong(state: RunState, reading: Reading, *, patience: int) -> Wrong 
     """The first of the three, or None; harm is given `patience` steps to end by itself after a rollback."""
     for incident in firing(state.incidents, Role.SIGNATURE):
         if incident.alarms:
-            return Wrong(incident=incident)
+            return Wrong(incident=incident, mild=incident.detector == MILD)
     undone = state.ladder.rollbacks[-1:]
     explained = bool(undone) and state.tick - undone[0] < patience
     if off_policy(reading) and not state.ladder.rungs and not explained:

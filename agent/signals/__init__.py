@@ -18,6 +18,7 @@ from collections.abc import Collection
 from trimtab.agent.signals.behaviour import (
     DEPENDENCY_ORDER,
     NEVER_INFINITE,
+    advantage_fraction,
     entropy,
     entropy_negative,
     entropy_positive,
@@ -113,6 +114,7 @@ SIGNALS: dict[str, Signal] = {
     "entropy_positive": entropy_positive,
     "nonfinite": nonfinite,
     "tokens": tokens,
+    "advantage_fraction": advantage_fraction,
     "staleness": staleness,
     **scalars(),
 }

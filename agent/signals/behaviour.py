@@ -64,6 +64,13 @@ def tokens(step: Step) -> float | None:
 
 
 @Signal
+def advantage_fraction(step: Step) -> float | None:
+    """Share of the tokens whose advantage is not zero: what the step learns from."""
+    summary = step.summary
+    return (summary.negative.tokens + summary.positive.tokens) / summary.tokens if summary.tokens else None
+
+
+@Signal
 def staleness(step: Step) -> float | None:
     """Mean age of the sampled tokens, in weight versions."""
     return step.summary.staleness

@@ -9,12 +9,15 @@ import pytest
 from agent_runs import step_summary
 from agent_verdicts import CONFIG, verdict
 
+from trimtab.agent.advance import advance
+from trimtab.agent.config import AgentConfig
 from trimtab.agent.detectors import DETECTORS
 from trimtab.agent.reading import Reading
+from trimtab.agent.run_state import RunState
 from trimtab.agent.signals import SIGNALS
 from trimtab.agent.state import State
 from trimtab.hooks.controls import ClipBounds, Controls
-from trimtab.hooks.records import NonFinite, StepSummary
+from trimtab.hooks.records import NonFinite, SignTotals, StepSummary
 
 N = 2000
 
@@ -314,3 +317,14 @@ def test_a_new_regime_starts_the_baseline_anew() -> None:
         for i in range(50)
     ]
     assert verdict("asymmetry", records).state is State.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(("zero", "state"), [(0, State.CRITICAL), (6000, State.INCONCLUSIVE)])
+def test_a_clip_fraction_of_a_few_groups_alarms_no_one(zero: int, state: State) -> None:
+    rng = np.random.default_rng(4)
+    run = RunState.initial("run")
+    for step in range(6):
+        noise = rng.normal(0, 0.5, 500), np.where(np.arange(500) < 50, 0.5, rng.normal(0, 0.3, 500))
+        summary = step_summary(step, update=noise, mismatch=noise, tokens=1000)
+        run = advance(AgentConfig(), run, replace(summary, zero=SignTotals(tokens=zero))).state
+    assert run.verdicts["mismatch"].state is state

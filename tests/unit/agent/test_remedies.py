@@ -131,3 +131,7 @@ def test_a_control_at_zero_can_move_at_all() -> None:
 
 def test_an_age_without_end_is_no_age_to_halve() -> None:
     assert isinstance(REMEDIES["fresher_rollouts"](replace(situation(), staleness=math.inf)), Refusal)
+
+
+def test_small_noise_that_lasts_is_weighted_first() -> None:
+    assert ladder_against(Controls(ratio_reference="sampler"), mild=True) == DRIFT
