@@ -6,10 +6,21 @@ from dataclasses import replace
 
 from trimtab.agent.changes import AGENT, Decision, changed, enacted, event, outdated, watched_change, without
 from trimtab.agent.checks import MOST
+from trimtab.agent.detector import Role
 from trimtab.agent.detectors import DETECTORS
-from trimtab.agent.incidents import fingerprint
+from trimtab.agent.incidents import fingerprint, firing
 from trimtab.agent.run_state import Ladder, RunState
-from trimtab.agent.state import Direction, Event, EventKind, Mode, OperatorAction, OperatorVerb, Proposal, Silence
+from trimtab.agent.state import (
+    Direction,
+    Event,
+    EventKind,
+    Mode,
+    OperatorAction,
+    OperatorVerb,
+    Proposal,
+    Silence,
+    State,
+)
 from trimtab.hooks.controls import CONTROL_NAMES, ControlError, ControlValue, check_value, no_such_control
 from trimtab.hooks.fence import Accepted, settled
 
@@ -147,8 +158,21 @@ def _standing(state: RunState, action: OperatorAction) -> Proposal:
     raise OperatorError(f"proposal: {action.proposal} does not stand; standing: {standing}")
 
 
+def _check_possible(state: RunState, proposal: Proposal) -> None:
+    """Refuse what stood when it was proposed, and does not now."""
+    for incident in firing(state.incidents, Role.INPUT):
+        if incident.alarms and incident.severity is State.CRITICAL and proposal.direction is Direction.TIGHTEN:
+            raise OperatorError(f"proposal: {proposal.id} is no remedy for broken inputs: {incident.message}")
+    if state.reported is not None:
+        new = {name: value for name, value in proposal.overrides.items() if state.overrides.get(name) != value}
+        reasons = [state.reported.capabilities.refusal(name, value) for name, value in new.items()]
+        if any(reasons):
+            raise OperatorError(f"proposal: {proposal.id} cannot be had any more: {'; '.join(filter(None, reasons))}")
+
+
 def _approved(state: RunState, action: OperatorAction) -> Decision:
     proposal = _standing(state, action)
+    _check_possible(state, proposal)
     row = event(
         state,
         EventKind.APPROVED,

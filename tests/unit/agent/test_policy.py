@@ -6,6 +6,7 @@ import pytest
 from agent_runs import CAPABLE, Plant
 from agent_sessions import CENTRED, Session
 
+from trimtab.agent.operator import OperatorError
 from trimtab.agent.state import EventKind, Mode, OperatorVerb, Phase
 from trimtab.hooks.controls import Controls, Liveness
 from trimtab.hooks.records import NonFinite
@@ -176,3 +177,14 @@ def test_the_runs_own_changes_are_on_record() -> None:
     session.run(2)
     [event] = session.of(EventKind.RUN_CHANGED_CONTROLS)
     assert (event.step, event.detail["changed"]) == (3, {"sampler_format": ["bf16", "nvfp4"]})
+
+
+def test_what_cannot_be_had_any_more_is_not_approved() -> None:
+    session = Session(mode=Mode.APPROVE).run(10)
+    session.run(1, nonfinite={"train_logprobs": NonFinite(nan=3)})
+    with pytest.raises(OperatorError, match="no remedy for broken inputs: train_logprobs: 3 NaN"):
+        session.tell(OperatorVerb.APPROVE, proposal=1)
+    session.run(1, capabilities=replace(CAPABLE, sampler_head=0))
+    with pytest.raises(OperatorError, match="cannot be had any more: centering: the rollouts record no sampler head"):
+        session.tell(OperatorVerb.APPROVE, proposal=1)
+    assert session.changes() == []
