@@ -3,9 +3,9 @@
 Every change of the overrides, but for pins and for what takes remedies away at once, is watched for `policy.canary`
 steps from when the trainer reports it in effect (see `trimtab.agent.canary` for what counts as harm). While a remedy is
 watched the agent makes no other change: two at once could not be told apart. What cannot be judged is watched as long
-again; what cannot be judged twice is taken back as if it did harm, since nobody could say what it does. After two
-rollbacks within 1000 steps the agent is locked out: it knows this run less well than it thinks, and a person sets its
-mode again.
+again; what cannot be judged twice is taken back as if it did harm, since nobody could say what it does. Not so a remedy
+that has silenced what asked for it, in a run that reports no harm at all. After two rollbacks within 1000 steps the
+agent is locked out: it knows this run less well than it thinks, and a person sets its mode again.
 
 A person's change is the first suspect for whatever turns CRITICAL while it is watched, and did not before: it is taken
 back at once, and a remedy is for what stays. Ten times the learning rate looks like a mismatch, and centering on top of
@@ -74,6 +74,9 @@ def _concluded(config: AgentConfig, state: RunState, canary: Canary, judgement: 
     if judgement.effect is Effect.UNHARMED:
         row = event(state, EventKind.CHANGE_UNHARMFUL, f"{what} did no harm: {judgement.message}", **detail)
         return replace(state, canary=None), (row,)
+    if judgement.effect is Effect.INCONCLUSIVE and _silenced_its_cause(state, canary):
+        message = f"{what} is judged by what asked for it, which alarms no more: {judgement.message}"
+        return replace(state, canary=None), (event(state, EventKind.CHANGE_UNHARMFUL, message, **detail),)
     if judgement.effect is Effect.INCONCLUSIVE and not canary.extended:
         message = f"{what} cannot be judged and is watched as long again: {judgement.message}"
         row = event(state, EventKind.CHANGE_INCONCLUSIVE, message, **detail)
@@ -82,6 +85,12 @@ def _concluded(config: AgentConfig, state: RunState, canary: Canary, judgement: 
     row = event(state, EventKind.CHANGE_HARMFUL, f"{what} {found}: {judgement.message}", **detail)
     state, events = _taken_back(config, replace(state, canary=None), canary, row.message)
     return state, (row, *events)
+
+
+def _silenced_its_cause(state: RunState, canary: Canary) -> bool:
+    """A remedy in a run that reports no harm at all: the alarm that asked for it is the one thing to go by."""
+    asked = [rung.incident for rung in state.ladder.rungs if rung.generation == canary.generation and canary.remedy]
+    return any(name in state.incidents and not state.incidents[name].alarms for name in asked)
 
 
 def _taken_back(config: AgentConfig, state: RunState, canary: Canary, reason: str) -> Decision:

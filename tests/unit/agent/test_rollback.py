@@ -202,3 +202,10 @@ def test_what_was_said_to_a_repeated_summary_is_not_taken_for_another_agents() -
     session.run(3)
     assert session.plant.overrides == {}
     assert session.of(EventKind.CONTROLS_TAKEN_OVER) == []
+
+
+def test_a_remedy_in_a_run_without_rewards_stays_where_it_silences_what_asked_for_it() -> None:
+    session = Session(Plant(seed=0, noisy_from=0), **{"policy.settle": 20}).run(100, scalars={})
+    assert [overrides for _, overrides in session.changes()] == [CENTRED]
+    [told] = session.of(EventKind.CHANGE_UNHARMFUL)
+    assert "is judged by what asked for it" in told.message
