@@ -94,7 +94,7 @@ class Asymmetry:
         if gap is not None and moved and escape is not None:
             return after, _behind_moved_bounds(gap, escape, settings, against)
         if gap is not None and not moved and clip is not None:
-            return after, _nominally(gap, clip, settings, against, little=reading.learns_from_little)
+            return after, _nominally(gap, clip, settings, against, reading)
         return after, _against_baseline(after, settings, reading)
 
 
@@ -114,11 +114,12 @@ def _calibrated(reading: Reading, reference: Reference) -> tuple[float | None, f
     )
 
 
-def _nominally(gap: float, clip: float, settings: AsymmetrySettings, against: str, *, little: bool) -> Finding:
-    alarm = gap < -settings.gap_limit and clip > settings.clip_limit
-    alarming = State.INCONCLUSIVE if little else State.CRITICAL  # as for the conjunction of `mismatch`
+def _nominally(gap: float, clip: float, settings: AsymmetrySettings, against: str, reading: Reading) -> Finding:
+    state = State.OK
+    if gap < -settings.gap_limit and clip > settings.clip_limit:  # as for the conjunction of `mismatch`
+        state = State.INCONCLUSIVE if reading.learns_from_little else State.CRITICAL
     return Finding(
-        state=alarming if alarm else State.OK,
+        state=state,
         score=max(min(-gap / settings.gap_limit, clip / settings.clip_limit), 0.0),
         evidence={
             "asymmetry_gap": gap,

@@ -134,7 +134,8 @@ def _changes(steps: Sequence[dict[str, Any]], decisions: dict[object, StoredEven
     for before, after in pairwise(steps):
         decided = decisions.get(after["generation"]) if after["generation"] != before["generation"] else None
         for control, value in after["controls"].items():
-            if value != before["controls"][control]:
+            # A checkpoint that is kept changes nothing in the run.
+            if value != before["controls"][control] and control != "pin":
                 yield ControlChange(
                     step=after["step"],
                     control=control,

@@ -162,9 +162,9 @@ def test_the_mode_is_switched_and_a_proposal_approved(page: Page, service: Servi
 
 def test_new_steps_appear_without_reloading(page: Page, service: Service) -> None:
     plant = Plant(seed=0, job="saved")
-    plant.step = 40
+    plant.step = 23
     service.ingest(plant.advance())
-    expect(page.locator("#where")).to_contain_text("step 41")
+    expect(page.locator("#where")).to_contain_text("step 24")
 
 
 def test_text_from_a_run_is_text(page: Page, service: Service) -> None:

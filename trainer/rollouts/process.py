@@ -126,12 +126,14 @@ class SamplerProcess:
         )
 
     def _hand_over(self, arrivals: Arrivals) -> None:
-        """Send what arrives until there is an answer."""
-        while not self._poll():
+        """Send what arrives until there is an answer; look once at least, however soon that comes."""
+        answered = False
+        while not answered:
             update = arrivals()
             if update is not None:
                 self._send("arrival", update)
                 self.version = update.version
+            answered = self._poll()
 
     def _break_off(self) -> None:
         """End the batch, and take its answer from the pipe: the next one is to the next request."""
