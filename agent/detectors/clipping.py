@@ -71,6 +71,8 @@ class Clipping:
                 return self, Finding(state=state, message="no BF16 twin in this step")
             return self, self._judged(settings)
         spreads = reading.value("mismatch_std"), reading.mean("mismatch_std")
+        if spreads[1] is None:
+            return self, Finding(state=reading.missing("mismatch_std"), message="no window of the mismatch yet")
         if reading.broken(excess, *spreads):
             message = "the share of silenced tokens, or the spread of the mismatch, is not finite"
             return self, Finding(state=State.INCONCLUSIVE, message=message)
