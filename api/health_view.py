@@ -18,8 +18,8 @@ from trimtab.api.views import View
 
 WORST_FIRST = (State.CRITICAL, State.WARN, State.OK, State.INCONCLUSIVE, State.NOT_OBSERVED)
 JUDGED = (State.OK, State.WARN, State.CRITICAL)
-SAYING = frozenset(name for name, detector in DETECTORS.items() if detector.ROLE in (Role.SIGNATURE, Role.HARM))
-"""Detectors whose OK says something of the run. The others alarm like any other: that there is something to judge, and
+SAYS_NOTHING = frozenset(name for name, detector in DETECTORS.items() if detector.ROLE in (Role.INPUT, Role.EARLY))
+"""Detectors whose OK says nothing of the run, though they alarm like any other: that there is something to judge, and
 that there is no early sign, is no health."""
 
 
@@ -69,13 +69,13 @@ def overall(state: RunState) -> State:
     """The worst verdict of the newest step, or that of an incident that is still firing, whichever is worse.
 
     A detector that could not judge takes nothing away from one that could (a run that answers everything right has too
-    few wrong answers to compare), but it is no OK either: `JobView.judged` says how many could. Where none of `SAYING`
-    could, nobody knows.
+    few wrong answers to compare), but it is no OK either: `JobView.judged` says how many could. Where only those of
+    `SAYS_NOTHING` could, nobody knows.
     """
     found = {
         verdict.state
         for verdict in state.verdicts.values()
-        if verdict.state is not State.OK or verdict.detector in SAYING
+        if verdict.state is not State.OK or verdict.detector not in SAYS_NOTHING
     }
     found |= {incident.severity for incident in state.incidents.values() if incident.phase is Phase.FIRING}
     return next((candidate for candidate in WORST_FIRST if candidate in found), State.NOT_OBSERVED)
