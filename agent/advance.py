@@ -93,9 +93,8 @@ def _step(config: AgentConfig, state: RunState, summary: StepSummary) -> tuple[R
     state, reading = _read(config, state, summary, acted=known is not None and _acted(known, summary))
     state, verdicts = _judged(config, state, reading)
     state, policy = decided(config, state, reading)
-    command = _command(state)
-    if command is not None:
-        state = replace(state, commanded=command.generation)
+    if _is_due(state):
+        state = replace(state, commanded=state.generation)
     return state, (*started, *reports, *overdue, *verdicts, *policy)
 
 
@@ -235,9 +234,14 @@ def _verdict_events(state: RunState, before: Verdict | None, after: Verdict) -> 
     ]
 
 
+def _is_due(state: RunState) -> bool:
+    """There are overrides to be told of, and the trainer does not report exactly them."""
+    return state.reported is not None and state.generation > 0 and not state.in_sync
+
+
 def _command(state: RunState) -> Command | None:
-    """The overrides as a level, unless the trainer reports exactly them."""
-    if state.reported is None or state.generation == 0 or state.in_sync:
+    """The overrides as a level, where that is due."""
+    if not _is_due(state):
         return None
     return Command(
         job=state.job,

@@ -19,7 +19,7 @@ together, when steps are independent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import isfinite
@@ -116,9 +116,9 @@ class Judgement:
     evidence: dict[str, float] = field(default_factory=dict)
 
 
-def observed(values: Mapping[str, float | None]) -> dict[str, float | None]:
-    """The metrics among a step's signals."""
-    return {metric.name: values.get(metric.name) for metric in METRICS}
+def observed(value: Callable[[str], float | None]) -> dict[str, float | None]:
+    """The metrics, by `value` of a signal's name."""
+    return {metric.name: value(metric.name) for metric in METRICS}
 
 
 def judged(canary: Canary) -> Judgement:

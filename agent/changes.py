@@ -8,7 +8,7 @@ from typing import Any
 
 from trimtab.agent.canary import Canary, Undo
 from trimtab.agent.detector import Role
-from trimtab.agent.incidents import firing
+from trimtab.agent.incidents import alarming
 from trimtab.agent.run_state import Ladder, RunState
 from trimtab.agent.rung import Rung
 from trimtab.agent.state import Direction, Event, EventKind, Proposal
@@ -69,14 +69,10 @@ def watched_change(
         remedy=remedy,
         undo=Undo(rungs=before.ladder.rungs, adopted=before.adopted, person=before.person_overrides),
         before={name: values[-steps:] for name, values in before.history.items()},
-        harmed_before=_alarming(before, Role.HARM),
-        broken_before=_alarming(before, Role.INPUT),
+        harmed_before=bool(alarming(before.incidents, Role.HARM)),
+        broken_before=bool(alarming(before.incidents, Role.INPUT)),
     )
     return replace(after, canary=canary), events
-
-
-def _alarming(state: RunState, role: Role) -> bool:
-    return any(incident.alarms for incident in firing(state.incidents, role))
 
 
 def relaxed(rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
@@ -97,13 +93,17 @@ def outdated(state: RunState) -> Decision:
 
 def spent(state: RunState) -> int:
     """Actions on account in the last `BUDGET_STEPS` steps."""
-    return sum(past > state.tick - BUDGET_STEPS for past in state.ladder.actions)
+    return len(recent(state.ladder.actions, state.tick))
+
+
+def recent(ticks: tuple[int, ...], tick: int) -> tuple[int, ...]:
+    """Those of the last `BUDGET_STEPS` steps."""
+    return tuple(past for past in ticks if past > tick - BUDGET_STEPS)
 
 
 def acted(ladder: Ladder, tick: int) -> Ladder:
     """The ladder with one more action on its account, and a new count of harm."""
-    recent = tuple(past for past in ladder.actions if past > tick - BUDGET_STEPS)
-    return replace(ladder, actions=(*recent, tick), blocked=None, calm=0, harmed=0, trough=None)
+    return replace(ladder, actions=(*recent(ladder.actions, tick), tick), blocked=None, calm=0, harmed=0, trough=None)
 
 
 def without(state: RunState, proposal: Proposal, why: str) -> Decision:

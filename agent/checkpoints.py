@@ -2,7 +2,8 @@
 
 A checkpoint is judged once, in the first summary that names it. It is healthy where no incident of harm or of broken
 inputs is open, and the mean reward is at least 90 % of its highest so far in the attempt: the signature of a mismatch
-may be there already, since what it does to the policy takes time. The best is the one with the highest mean reward,
+may be there already, since what it does to the policy takes time. One that is not called `ATTEMPT:STEP` can be gone
+back to by hand only, and is passed over. The best is the one with the highest mean reward,
 the newest of equals.
 
 While something is wrong the best is pinned: trainers keep a few checkpoints only, and by the time a run is given up
@@ -11,16 +12,16 @@ they would all be of a broken policy (kyutai-labs/pocket-tts#262).
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from trimtab.agent.changes import AGENT, event, stated
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.detector import Role
 from trimtab.agent.incidents import fingerprint, is_open, played_by
-from trimtab.agent.reading import Reading
+from trimtab.agent.reading import Reading, share_of
 from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Event, EventKind
+from trimtab.hooks.controls import CHECKPOINT
 
 SHARE = 0.9
 """Share of the highest mean reward that a healthy checkpoint has."""
@@ -28,15 +29,11 @@ KEPT = 64
 """Checkpoints that are remembered."""
 
 
-NAME = re.compile(r"\d+:\d+")
-"""What can be gone back to: `ATTEMPT:STEP`. A trainer that calls its checkpoints something else restores by hand."""
-
-
 def recorded(state: RunState, reading: Reading) -> RunState:
     """With the checkpoints that the trainer names for the first time, and without those that it has no more."""
     if state.reported is None:
         return state
-    present = tuple(name for name in state.reported.capabilities.checkpoints if NAME.fullmatch(name))[-KEPT:]
+    present = tuple(name for name in state.reported.capabilities.checkpoints if CHECKPOINT.fullmatch(name))[-KEPT:]
     healthy = {name: reward for name, reward in state.checkpoints.items() if name in present}
     new = [name for name in present if name not in state.judged_checkpoints]
     if new and _is_healthy(state, reading):
@@ -76,4 +73,4 @@ def _is_healthy(state: RunState, reading: Reading) -> bool:
     if any(is_open(state.incidents.get(fingerprint(state.job, name))) for name in roles):
         return False
     reward, peak = reading.mean("reward_mean"), reading.peak("reward_mean")
-    return reward is None or peak is None or reward >= peak - (1 - SHARE) * abs(peak)
+    return reward is None or peak is None or reward >= share_of(peak, SHARE)

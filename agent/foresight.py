@@ -14,13 +14,12 @@ evidence beside the proposal; what would give up too much of the batch is refuse
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.agent.signals import bounds
+from trimtab.agent.signals.ratios import bounds, importance_band
 from trimtab.hooks.calibration import ClipCalibration
 from trimtab.hooks.calibration_sample import CalibrationSample
 from trimtab.hooks.controls import ClipBounds, Controls, ControlValue
@@ -91,10 +90,10 @@ def _noise_free_ratio(summary: StepSummary, then: Controls) -> Foreseen:
 
 def _weighted(summary: StepSummary, then: Controls) -> Foreseen:
     mismatch = summary.sketches.get("mismatch")
-    n = 0 if mismatch is None else sum(part.n for part in mismatch.signs())
+    n = 0 if mismatch is None else mismatch.n
     if mismatch is None or not n or then.importance_level != "token":
         return {}
-    low, high = (math.log(x) if x > 0 else -math.inf for x in (then.importance_low, then.importance_high))
+    low, high = importance_band(then)
     counts = np.zeros(len(MIDDLES))
     for part in mismatch.signs():
         counts[list(part.bins)] += part.counts

@@ -95,6 +95,11 @@ def firing(incidents: Mapping[str, Incident], role: Role) -> list[Incident]:
     return [found[name] for name in played_by(role) if name in found]
 
 
+def alarming(incidents: Mapping[str, Incident], role: Role) -> list[Incident]:
+    """Those of the firing ones whose detector alarms now, and not only a little while ago."""
+    return [incident for incident in firing(incidents, role) if incident.alarms]
+
+
 def broken(incidents: Mapping[str, Incident], settings: IncidentSettings) -> list[Incident]:
     """The incidents that say that the inputs are broken, or were a short time ago."""
     return [

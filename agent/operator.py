@@ -8,7 +8,7 @@ from trimtab.agent.changes import AGENT, Decision, changed, enacted, event, outd
 from trimtab.agent.checks import MOST
 from trimtab.agent.detector import Role
 from trimtab.agent.detectors import DETECTORS
-from trimtab.agent.incidents import fingerprint, firing
+from trimtab.agent.incidents import alarming, fingerprint
 from trimtab.agent.run_state import Ladder, RunState
 from trimtab.agent.state import (
     Direction,
@@ -160,8 +160,8 @@ def _standing(state: RunState, action: OperatorAction) -> Proposal:
 
 def _check_possible(state: RunState, proposal: Proposal) -> None:
     """Refuse what stood when it was proposed, and does not now."""
-    for incident in firing(state.incidents, Role.INPUT):
-        if incident.alarms and incident.severity is State.CRITICAL and proposal.direction is Direction.TIGHTEN:
+    for incident in alarming(state.incidents, Role.INPUT):
+        if incident.severity is State.CRITICAL and proposal.direction is Direction.TIGHTEN:
             raise OperatorError(f"proposal: {proposal.id} is no remedy for broken inputs: {incident.message}")
     if state.reported is not None:
         new = {name: value for name, value in proposal.overrides.items() if state.overrides.get(name) != value}

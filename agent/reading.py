@@ -23,6 +23,11 @@ LITTLE = 0.25
 """Mean share of tokens with an advantage below which clip fractions alarm no one."""
 
 
+def share_of(peak: float, share: float) -> float:
+    """A share of a reward; of one below 0 what lies as far beneath it, since rewards count by size."""
+    return peak - (1 - share) * abs(peak)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """One step, beside what came before it."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trimtab.agent.canary import Canary, Effect, Judgement, judged, observed
-from trimtab.agent.changes import AGENT, BUDGET_STEPS, Decision, acted, changed, event, spent, without_restore
+from trimtab.agent.changes import AGENT, Decision, acted, changed, event, recent, spent, without_restore
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.reading import Reading
 from trimtab.agent.run_state import RunState
@@ -31,7 +31,7 @@ LOCK_AFTER = 2
 
 def supervised(config: AgentConfig, state: RunState, reading: Reading) -> Decision:
     """The state after one more step of the change that is being watched, judged where its time is up."""
-    values = observed({name: reading.value(name) for name in reading.tracks})
+    values = observed(reading.value)
     canary = _started(state)
     if canary is not None and canary.since is not None:
         canary = canary.grown(values, broken=bool(reading.value("nonfinite")))
@@ -103,18 +103,18 @@ def _taken_back(config: AgentConfig, state: RunState, canary: Canary, reason: st
         message = f"the budget of {config.policy.budget} actions is spent: take generation {canary.generation} back"
         state = replace(state, ladder=replace(ladder, locked=message))
         return state, (event(state, EventKind.LOCKED_OUT, message),)
-    recent = (*(past for past in ladder.rollbacks if past > state.tick - BUDGET_STEPS), state.tick)
+    rollbacks = (*recent(ladder.rollbacks, state.tick), state.tick)
     undo = canary.undo
     rungs = tuple(replace(rung, overrides=without_restore(rung.overrides)) for rung in undo.rungs)
-    ladder = replace(acted(ladder, state.tick), rungs=rungs, rollbacks=recent)
+    ladder = replace(acted(ladder, state.tick), rungs=rungs, rollbacks=rollbacks)
     # What was adopted from another agent meanwhile stays.
     adopted = without_restore(state.adopted | undo.adopted)
     undone = replace(state, ladder=ladder, adopted=adopted, person_overrides=without_restore(undo.person))
     named = {"remedy": canary.remedy} if canary.remedy else {}
     state, events = changed(state, undone, issuer=AGENT, reason=f"rolled back: {reason}", **named)
     row = event(state, EventKind.ROLLED_BACK, reason, undone=canary.generation, generation=state.generation, **named)
-    if len(recent) < LOCK_AFTER:
+    if len(rollbacks) < LOCK_AFTER:
         return state, (row, *events)
-    message = f"{len(recent)} changes were taken back: the agent acts no more until a person sets its mode"
+    message = f"{len(rollbacks)} changes were taken back: the agent acts no more until a person sets its mode"
     state = replace(state, ladder=replace(state.ladder, locked=message))
     return state, (row, *events, event(state, EventKind.LOCKED_OUT, message))

@@ -19,8 +19,8 @@ from math import isfinite
 
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.detector import Role
-from trimtab.agent.incidents import fingerprint, firing, played_by
-from trimtab.agent.reading import Reading
+from trimtab.agent.incidents import alarming, fingerprint, played_by
+from trimtab.agent.reading import Reading, share_of
 from trimtab.agent.run_state import Ladder, RunState
 from trimtab.agent.state import Incident, State
 from trimtab.agent.wrong import off_policy
@@ -48,9 +48,9 @@ def watched(config: AgentConfig, state: RunState, reading: Reading) -> RunState:
     """The state with one more step of harm under the newest remedy, or with none."""
     ladder = state.ladder
     in_effect = bool(ladder.rungs) and ladder.rungs[-1].applied_tick is not None
-    reward, peak = reading.mean("reward_mean"), reading.peak("reward_mean")
     settings = config.detectors.reward
-    well = reward is not None and peak is not None and reward >= peak - (1 - settings.decline) * abs(peak)
+    reward, peak = reading.mean("reward_mean"), reading.peak("reward_mean")
+    well = reward is not None and peak is not None and reward >= share_of(peak, settings.decline)
     if not in_effect or not off_policy(reading) or well or _harm(state) is None:
         return replace(state, ladder=replace(ladder, harmed=0, trough=None))
     return replace(state, ladder=_counted(ladder, reward, settings.margin))
@@ -81,4 +81,4 @@ def collapsed(state: RunState) -> bool:
 
 
 def _harm(state: RunState) -> Incident | None:
-    return next((found for found in firing(state.incidents, Role.HARM) if found.alarms), None)
+    return next(iter(alarming(state.incidents, Role.HARM)), None)

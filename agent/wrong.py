@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from trimtab.agent.detector import Role
-from trimtab.agent.incidents import fingerprint, firing, is_open, played_by
+from trimtab.agent.incidents import alarming, fingerprint, is_open, played_by
 from trimtab.agent.reading import Reading
 from trimtab.agent.remedy import HIGH_PRECISION
 from trimtab.agent.run_state import RunState
@@ -59,18 +59,17 @@ def off_policy(reading: Reading) -> bool:
 
 def what_is_wrong(state: RunState, reading: Reading, *, patience: int) -> Wrong | None:
     """The first of the three, or None; harm is given `patience` steps to end by itself after a rollback."""
-    for incident in firing(state.incidents, Role.SIGNATURE):
-        if incident.alarms:
-            return Wrong(incident=incident, mild=incident.detector == MILD)
+    for incident in alarming(state.incidents, Role.SIGNATURE):
+        return Wrong(incident=incident, mild=incident.detector == MILD)
     undone = state.ladder.rollbacks[-1:]
     explained = bool(undone) and state.tick - undone[0] < patience
     if off_policy(reading) and not state.ladder.rungs and not explained:
-        for incident in firing(state.incidents, Role.HARM):
+        for incident in alarming(state.incidents, Role.HARM):
             lasts = incident.severity is State.CRITICAL or incident.alarms >= LASTS
-            if incident.alarms and lasts and incident.detector == REWARD:
+            if lasts and incident.detector == REWARD:
                 return Wrong(incident=incident)
     if reading.summary.applied.train_format not in HIGH_PRECISION:
-        for incident in firing(state.incidents, Role.EARLY):
-            if incident.alarms and any(name.startswith("grad_norm") for name in incident.evidence):
+        for incident in alarming(state.incidents, Role.EARLY):
+            if any(name.startswith("grad_norm") for name in incident.evidence):
                 return Wrong(incident=incident, gradients=True)
     return None

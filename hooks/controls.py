@@ -77,7 +77,8 @@ FORMATS = ("sampler_format", "train_format")
 """Controls that name a number format; which ones there are is the trainer's business."""
 CHECKPOINTS = ("restore", "pin")
 """Controls that name a checkpoint, as `ATTEMPT:STEP`, or nothing."""
-_CHECKPOINT = re.compile(r"(\d+:\d+)?")
+CHECKPOINT = re.compile(r"\d+:\d+")
+"""`ATTEMPT:STEP`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +248,7 @@ def check_value(name: str, value: Any) -> None:
     elif name in FORMATS:
         if not isinstance(value, str) or not value:
             raise ControlError(f"{name}: {value!r} is not the name of a number format")
-    elif not isinstance(value, str) or not _CHECKPOINT.fullmatch(value):
+    elif not isinstance(value, str) or not (value == "" or CHECKPOINT.fullmatch(value)):
         raise ControlError(f"{name}: {value!r} is no checkpoint; give ATTEMPT:STEP, such as 1:40")
 
 

@@ -264,6 +264,15 @@ class Sketch:
         yield from (self.negative, self.zero, self.positive)
 
     @property
+    def n(self) -> int:
+        """Number of tokens of all signs."""
+        return self.negative.n + self.zero.n + self.positive.n
+
+    def sum(self, name: str) -> float:
+        """The sum called `name`, one of `SUMS`, over the tokens of all signs."""
+        return sum(part.sum(name) for part in self.signs())
+
+    @property
     def pooled(self) -> SignSketch:
         """All tokens, whatever their sign."""
         return self.negative.merged(self.zero).merged(self.positive)

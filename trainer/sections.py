@@ -13,8 +13,6 @@ from pydantic import Field, Tag, model_validator
 from trimtab.trainer.optimizer import OptimizerName
 from trimtab.trainer.quant import Execution
 from trimtab.trainer.sampler_sections import KINDS as SAMPLER_KINDS
-from trimtab.trainer.sampler_sections import ServerConfig as ServerConfig
-from trimtab.trainer.sampler_sections import VllmConfig as VllmConfig
 from trimtab.trainer.section import ControlSetting, Section, Seed, kind_or, one_of
 
 

@@ -27,7 +27,7 @@ from typing import ClassVar
 from trimtab.agent.checks import MOST, require
 from trimtab.agent.cusum import Cusum, CusumSettings
 from trimtab.agent.detector import Role
-from trimtab.agent.reading import Reading
+from trimtab.agent.reading import Reading, share_of
 from trimtab.agent.state import Finding, State
 
 
@@ -111,7 +111,7 @@ class Entropy:
                 evidence=evidence,
                 message=f"entropy {mean:.3f}{' and rising' if rising else ''}; no reward to judge its harm by",
             )
-        floor = peak - (1 - settings.reward_limit) * abs(peak)
+        floor = share_of(peak, settings.reward_limit)
         drop = mean / self.entropy if self.entropy >= settings.floor else 1.0
         evidence |= {"reward_mean": reward, "reward_floor": floor, "entropy_at_progress": self.entropy}
         if rising and reward < floor:

@@ -45,11 +45,11 @@ class Invariant:
         if not settings.expected_exact:
             return self, Finding(state=State.NOT_OBSERVED, message="the job declares no invariant")
         mismatch = reading.summary.sketches.get("mismatch")
-        tokens = 0 if mismatch is None else sum(part.n for part in mismatch.signs())
+        tokens = 0 if mismatch is None else mismatch.n
         if mismatch is None or not tokens:
             state = State.NOT_OBSERVED if mismatch is None else State.INCONCLUSIVE
             return self, Finding(state=state, message="no token has log-probs of both sides")
-        size = math.sqrt(max(sum(part.sum("log_ratio_sq") for part in mismatch.signs()), 0.0) / tokens)
+        size = math.sqrt(max(mismatch.sum("log_ratio_sq"), 0.0) / tokens)
         broken = size > settings.tolerance
         return self, Finding(
             state=State.WARN if broken else State.OK,

@@ -30,7 +30,7 @@ from typing import ClassVar
 
 from trimtab.agent.checks import MOST, require
 from trimtab.agent.detector import Role
-from trimtab.agent.reading import Reading
+from trimtab.agent.reading import Reading, share_of
 from trimtab.agent.state import Finding, State
 
 RATIO_STD_FLOOR = 1e-6
@@ -135,7 +135,7 @@ def _blind_spot(settings: MismatchSettings, reading: Reading, std: float, blindi
             evidence=evidence,
             message=f"mismatch std {std:.3f}, to which {blinding} are blind, and no reward to show its harm",
         )
-    floor = peak - (1 - settings.reward_limit) * abs(peak)
+    floor = share_of(peak, settings.reward_limit)
     return Finding(
         state=State.WARN if reward < floor else State.OK,
         score=std / settings.std_limit if reward < floor else 0.0,

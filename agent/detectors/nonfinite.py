@@ -79,4 +79,4 @@ def _kinds(counts: dict[str, int]) -> str:
 def _nothing_left(summary: StepSummary) -> bool:
     """No live token had a finite sampler log-prob."""
     mismatch = summary.sketches.get("mismatch")
-    return mismatch is None or not any(tokens.n for tokens in mismatch.signs())
+    return mismatch is None or not mismatch.n

@@ -111,7 +111,7 @@ def beyond(sketch: Sketch, x: float) -> int:
 def _faults(settings: PipelineSettings, reading: Reading) -> Iterator[Finding]:
     summary = reading.summary
     mismatch = summary.sketches.get("mismatch")
-    tokens = 0 if mismatch is None else sum(part.n for part in mismatch.signs())
+    tokens = 0 if mismatch is None else mismatch.n
     yield from _overflow(summary, settings)
     if mismatch is not None and tokens >= FEWEST:
         yield from _scales(settings, summary, mismatch, tokens)
@@ -144,8 +144,7 @@ def _overflow(summary: StepSummary, settings: PipelineSettings) -> Iterator[Find
         if sketch is None:
             continue
         over = sum(part.counts[-1] for part in sketch.signs() if part.bins and part.bins[-1] == BINS - 1)
-        n = sum(part.n for part in sketch.signs())
-        clamped = (beyond(sketch, MAX_LOG_RATIO) + beyond(sketch, -MAX_LOG_RATIO)) / max(n, 1)
+        clamped = (beyond(sketch, MAX_LOG_RATIO) + beyond(sketch, -MAX_LOG_RATIO)) / max(sketch.n, 1)
         evidence = {"clamped_fraction": clamped, "clamped_limit": settings.clamped_limit}
         if over:
             told = (
@@ -158,7 +157,7 @@ def _overflow(summary: StepSummary, settings: PipelineSettings) -> Iterator[Find
 
 
 def _scales(settings: PipelineSettings, summary: StepSummary, mismatch: Sketch, tokens: int) -> Iterator[Finding]:
-    mean = sum(part.sum("log_ratio") for part in mismatch.signs()) / tokens
+    mean = mismatch.sum("log_ratio") / tokens
     share = (beyond(mismatch, 1.0) + beyond(mismatch, -1.0)) / tokens
     if share > settings.everywhere:
         yield _fault(
@@ -221,7 +220,7 @@ def _deflation(settings: PipelineSettings, summary: StepSummary, mismatch: Sketc
     whole, applied = summary.sequences, summary.applied
     if whole is None or whole.observed < FEWEST_FIRST:
         return
-    of_tokens = sum(part.sum("ratio") for part in mismatch.signs()) / tokens
+    of_tokens = mismatch.sum("ratio") / tokens
     of_sequences = whole.ratio / whole.observed
     used = applied.importance != "none" and applied.importance_level == "sequence"
     if used and abs(of_tokens - 1) < 0.05 and of_sequences < settings.deflation_limit:
@@ -261,7 +260,7 @@ def _without_fault(reading: Reading) -> Finding:
     if mismatch is None:
         return Finding(state=State.NOT_OBSERVED, message="mismatch: not observed (no sampler log-probs)")
     evidence = profiles(summary)
-    if sum(part.n for part in mismatch.signs()) < FEWEST:
+    if mismatch.n < FEWEST:
         return Finding(state=State.INCONCLUSIVE, evidence=evidence, message=f"fewer than {FEWEST} tokens to compare")
     if reading.broken(reading.mean("mismatch_mean"), reading.mean("mismatch_std")):
         return Finding(state=State.INCONCLUSIVE, evidence=evidence, message="the mismatch is not finite")

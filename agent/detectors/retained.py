@@ -96,10 +96,9 @@ def _lengths(summary: StepSummary) -> str:
     applied = summary.applied
     if whole is None or not whole.sequences or raw is None or applied.importance_level != "sequence":
         return ""
-    tokens = sum(part.n for part in raw.signs())
-    if not tokens or applied.importance == "none":
+    if not raw.n or applied.importance == "none":
         return ""
-    mean, length = sum(part.sum("log_ratio") for part in raw.signs()) / tokens, tokens / whole.sequences
+    mean, length = raw.sum("log_ratio") / raw.n, raw.n / whole.sequences
     product = math.exp(min(mean * length, 700.0))
     return (
         f": {length:.0f} tokens of {mean:+.3f} nats each are a ratio of {product:.2f}, and the band ends at "

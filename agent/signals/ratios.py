@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 
 from trimtab.agent.signals.step import MIN_TOKENS, Distribution, Signal, Step, told
-from trimtab.hooks.controls import ClipBounds
+from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.hooks.records import MEAN_LEVELS, Bucket, StepSummary
 from trimtab.hooks.sketch import Sign
 
@@ -109,6 +109,12 @@ def mismatch_worst_length(step: Step) -> float | None:
     return max((mean for mean in means if mean is not None), default=None)
 
 
+def importance_band(controls: Controls) -> tuple[float, float]:
+    """Lower and upper end of the importance band, as log-ratios."""
+    low = math.log(controls.importance_low) if controls.importance_low else -math.inf
+    return low, math.log(controls.importance_high)
+
+
 @Signal
 def retained_fraction(step: Step) -> float | None:
     """Share of the tokens that importance masking keeps: as reported, or as its band leaves them of the mismatch."""
@@ -120,8 +126,7 @@ def retained_fraction(step: Step) -> float | None:
     total = sum(part.n for part in parts)
     if total < MIN_TOKENS:
         return None
-    low = math.log(controls.importance_low) if controls.importance_low else -math.inf
-    high = math.log(controls.importance_high)
+    low, high = importance_band(controls)
     return sum(part.n * (part.fraction_below(high) - part.fraction_below(low)) for part in parts) / total
 
 

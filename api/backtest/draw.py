@@ -18,6 +18,7 @@ from trimtab.api.backtest.conditions import Conditions, Size
 from trimtab.hooks.accumulate import Accumulator
 from trimtab.hooks.controls import Controls
 from trimtab.hooks.layout import measured
+from trimtab.hooks.native import LOADER
 from trimtab.hooks.records import StepSummary, TokenBatch
 
 Array = NDArray[np.float32]
@@ -62,6 +63,8 @@ def drawn(
     }
     if conditions.poison is not None:
         _poison(*conditions.poison, tensors, scalars, mask)
+    # The compiled function rounds sums otherwise than numpy: a step must not depend on when the compiler is done.
+    LOADER.load(wait=True)
     accumulator = Accumulator()
     accumulator.add(TokenBatch(**tensors, loss_mask=mask), CONTROLS.ratio_reference)
     summary = StepSummary(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from trimtab.agent.advance import advance
+from trimtab.agent.advance import Outcome, advance
 from trimtab.agent.checks import require
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.run_state import RunState
@@ -78,21 +78,31 @@ def trials(base: str, seed: int, chosen: Sequence[str], plan: Plan, config: Agen
     others = [one for one in others if one.setup == plain.setup]
     failing = any(one.label is Label.FAILING for one in others)
     steps = max(plan.steps, plan.onsets[-1] + plan.horizon) if failing else plan.steps
-    state, states, alerts = RunState.initial("drawn"), [], []
-    for step in range(steps):
+    before, states, alerts = RunState.initial("drawn"), [], []
+    for step, outcome in enumerate(_folded(plain, seed, 0, before, range(steps), plan, config)):
         if step in plan.onsets:
-            states.append(state)
-        outcome = advance(config, state, summary_at(plain.setup, plan.size, seed, step, fault=nothing, onset=0))
-        state = outcome.state
+            states.append(before)
+        before = outcome.state
         alerts += fired(outcome)
     yield Trial(scenario=base, seed=seed, onset=0, steps=steps, alerts=tuple(alerts))
     by_chance = frozenset((alert.at, alert.what) for alert in alerts)
     for one in others:
         if one.label is Label.FAILING:
-            for onset, before in zip(plan.onsets, states, strict=True):
-                yield _until_seen(one, seed, onset, before, plan, config, by_chance)
+            for onset, at_onset in zip(plan.onsets, states, strict=True):
+                yield _until_seen(one, seed, onset, at_onset, plan, config, by_chance)
         else:
             yield _to_the_end(one, seed, plan.onsets[0], states[0], plan, config)
+
+
+def _folded(
+    scenario: Scenario, seed: int, onset: int, state: RunState, steps: range, plan: Plan, config: AgentConfig
+) -> Iterator[Outcome]:
+    """What each of these steps leads to, from `state` on."""
+    for step in steps:
+        summary = summary_at(scenario.setup, plan.size, seed, step, fault=scenario.fault, onset=onset)
+        outcome = advance(config, state, summary)
+        state = outcome.state
+        yield outcome
 
 
 def _until_seen(
@@ -100,25 +110,22 @@ def _until_seen(
 ) -> Trial:
     """A failing run from its onset on, until something fires that would not have fired at that step anyway."""
     alerts: list[Alert] = []
-    step, end = onset, onset + plan.horizon
-    while step < end:
-        summary = summary_at(scenario.setup, plan.size, seed, step, fault=scenario.fault, onset=onset)
-        outcome = advance(config, state, summary)
-        state = outcome.state
+    judged, end = 0, plan.horizon
+    for outcome in _folded(scenario, seed, onset, state, range(onset, onset + plan.horizon), plan, config):
         now = [alert for alert in fired(outcome) if (alert.at, alert.what) not in by_chance]
-        step += 1
+        judged += 1
         if now and not alerts:
-            end = min(end, step + AFTERWARDS * scenario.once)
+            end = min(end, judged + AFTERWARDS * scenario.once)
         alerts += now
-    return Trial(scenario=scenario.name, seed=seed, onset=onset, steps=step - onset, alerts=tuple(alerts))
+        if judged >= end:
+            break
+    return Trial(scenario=scenario.name, seed=seed, onset=onset, steps=judged, alerts=tuple(alerts))
 
 
 def _to_the_end(scenario: Scenario, seed: int, onset: int, state: RunState, plan: Plan, config: AgentConfig) -> Trial:
     """Any other run from its onset on."""
-    alerts: list[Alert] = []
-    for step in range(onset, plan.steps):
-        summary = summary_at(scenario.setup, plan.size, seed, step, fault=scenario.fault, onset=onset)
-        outcome = advance(config, state, summary)
-        state = outcome.state
-        alerts += fired(outcome)
-    return Trial(scenario=scenario.name, seed=seed, onset=onset, steps=plan.steps - onset, alerts=tuple(alerts))
+    steps = range(onset, plan.steps)
+    alerts = [
+        alert for outcome in _folded(scenario, seed, onset, state, steps, plan, config) for alert in fired(outcome)
+    ]
+    return Trial(scenario=scenario.name, seed=seed, onset=onset, steps=len(steps), alerts=tuple(alerts))

@@ -6,14 +6,16 @@ from typing import Any
 
 import numpy as np
 from agent_runs import step_summary
+from pydantic import ConfigDict, TypeAdapter
 
 from trimtab.agent.advance import advance
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.run_state import RunState
-from trimtab.agent.state import Verdict
+from trimtab.agent.state import State, Verdict
 from trimtab.hooks.records import StepSummary
 
 CONFIG = AgentConfig()
+JSON: TypeAdapter[list[RunState]] = TypeAdapter(list[RunState], config=ConfigDict(ser_json_inf_nan="strings"))
 
 
 def final(records: list[StepSummary], config: AgentConfig = CONFIG) -> RunState:
@@ -21,6 +23,24 @@ def final(records: list[StepSummary], config: AgentConfig = CONFIG) -> RunState:
     for record in records:
         state = advance(config, state, record).state
     return state
+
+
+def states(detector: str, records: list[StepSummary]) -> list[State]:
+    """The detector's state after each record."""
+    state, seen = RunState.initial("run"), []
+    for record in records:
+        state = advance(CONFIG, state, record).state
+        seen.append(state.verdicts[detector].state)
+    return seen
+
+
+def text(state: RunState) -> bytes:
+    """A state as it is stored."""
+    return JSON.dump_json([state])
+
+
+def reloaded(state: RunState) -> RunState:
+    return JSON.validate_json(text(state))[0]
 
 
 def verdict(detector: str, records: list[StepSummary], config: AgentConfig = CONFIG) -> Verdict:

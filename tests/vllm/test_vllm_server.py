@@ -22,7 +22,7 @@ from trimtab.trainer.models.huggingface import HuggingFaceLM
 from trimtab.trainer.rollouts.rollout import Rollout
 from trimtab.trainer.rollouts.sampler import InFlight, SyncError, Weights
 from trimtab.trainer.rollouts.vllm_server import ServerSampler
-from trimtab.trainer.sections import ServerConfig
+from trimtab.trainer.sampler_sections import ServerConfig
 
 pytestmark = pytest.mark.slow
 

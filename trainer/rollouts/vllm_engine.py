@@ -12,7 +12,7 @@ from trimtab.trainer.config import ConfigError
 from trimtab.trainer.models.huggingface import HuggingFaceLM
 from trimtab.trainer.rollouts.sampler import InFlight
 from trimtab.trainer.rollouts.served import EXTENSION, KV_TYPES, MAX_HEAD, quantisation
-from trimtab.trainer.sections import VllmConfig
+from trimtab.trainer.sampler_sections import VllmConfig
 
 INSTALL = "on a machine without a GPU, `make vllm`; with one, pip install 'trimtab[vllm]'"
 ENVIRONMENT = {

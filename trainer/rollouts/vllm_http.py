@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from trimtab.trainer.rollouts.sampler import SamplerError
-from trimtab.trainer.sections import ServerConfig
+from trimtab.trainer.sampler_sections import ServerConfig
 
 FIRST_WAIT = 0.2
 """Seconds before a request is sent again; twice as long each further time."""

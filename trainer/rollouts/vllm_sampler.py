@@ -28,7 +28,7 @@ from trimtab.trainer.rollouts.served import (
 )
 from trimtab.trainer.rollouts.verified import Scorer, Verification
 from trimtab.trainer.rollouts.vllm_engine import started
-from trimtab.trainer.sections import VllmConfig
+from trimtab.trainer.sampler_sections import VllmConfig
 from trimtab.trainer.tasks.task import Prompts
 
 if TYPE_CHECKING:

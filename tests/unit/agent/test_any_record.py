@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from agent_runs import CAPABLE, sign_sketch, step_summary
-from agent_verdicts import CONFIG, final, scalars_of
+from agent_verdicts import CONFIG, final, reloaded, scalars_of, text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import ConfigDict, TypeAdapter
 
 from trimtab.agent.advance import advance
 from trimtab.agent.baselines import Level
@@ -25,8 +24,6 @@ from trimtab.agent.tracks import Track
 from trimtab.hooks.controls import CHOICES, NUMERIC_BOUNDS, Capabilities, ClipBounds, ControlError, Controls
 from trimtab.hooks.records import NonFinite, SignTotals, StepSummary
 from trimtab.hooks.sketch import BINS, MAX_LOG_RATIO, SignSketch, Sketch, SketchError
-
-JSON: TypeAdapter[list[RunState]] = TypeAdapter(list[RunState], config=ConfigDict(ser_json_inf_nan="strings"))
 
 # Records.
 
@@ -137,8 +134,7 @@ def test_nothing_that_can_be_made_stops_the_fold(config: AgentConfig, data: st.D
     distinct = [data.draw(summaries(step)) for step in range(data.draw(st.integers(1, 3)))]
     for step in range(data.draw(st.integers(1, 16))):
         state = advance(config, state, replace(distinct[step % len(distinct)], step=step)).state
-    stored = JSON.dump_json([state])
-    assert JSON.dump_json(JSON.validate_json(stored)) == stored
+    assert text(reloaded(state)) == text(state)
 
 
 # What is not finite is never green.
