@@ -1,12 +1,23 @@
-"""One kept-alive connection to an agent: one POST a summary, and what came of it."""
+"""One kept-alive connection to an agent: requests, and what came of a summary that was posted.
+
+Trainers, the command line and scripts all go through it (`trimtab.api.client` adds types), so there is one place that
+knows addresses, tokens, and connections that were closed while idle. It takes no proxy from the environment: an agent
+is near, and a summary must not go out of the house by accident.
+"""
 
 from __future__ import annotations
 
 import http.client
 import json
 import logging
+import os
+import selectors
 import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from email.message import Message
+from typing import BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
 from trimtab.hooks.records import Command
@@ -15,12 +26,25 @@ from trimtab.hooks.transport.base import UrlError
 from trimtab.hooks.wire import decode_value
 
 PATH = "/v1/summaries"
+TOKEN_VARIABLE = "TRIMTAB_TOKEN"
+"""Environment variable of the bearer token that is sent where none is given."""
 REPLY_BYTES = 1 << 20
+"""Most of a reply that is read, unless said otherwise."""
 AWAY = (429, 502, 503, 504)
 """Statuses that say nothing of the summary: the agent is busy, or nobody is behind the proxy."""
 KINDS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
+Got = TypeVar("Got")
 _log = logging.getLogger("trimtab")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What an agent answered to one request."""
+
+    status: int
+    headers: Message
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +62,7 @@ class Answer:
 
 
 class Connection:
-    """A connection to the agent at `url`, made when it is needed.
+    """A connection to the agent at `url`, made when it is needed; for one thread at a time.
 
     Raises:
         UrlError: the URL has no host, its port is no port, or it is not HTTP.
@@ -53,48 +77,117 @@ class Connection:
         if parts.scheme not in KINDS or not host:
             raise UrlError(f"url: {url!r} has no host; write it like http://127.0.0.1:8787")
         self.url = url
-        self._connection = KINDS[parts.scheme](host, port, timeout=timeout)
-        self._path = parts.path.rstrip("/") + PATH
-        self._headers = {"Content-Type": "application/json", "User-Agent": "trimtab"}
+        self._connect = lambda timeout: KINDS[parts.scheme](host, port, timeout=timeout)
+        self._connection = self._connect(timeout)
+        self._prefix = parts.path.rstrip("/")
+        self._headers = {"User-Agent": "trimtab"}
+        token = os.environ.get(TOKEN_VARIABLE) if token is None else token
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
         self._said_unreadable = False
 
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool = True,
+        limit: int = REPLY_BYTES,
+    ) -> Reply:
+        """One request and its reply, of which at most `limit` bytes are read.
+
+        A connection that the agent had closed while idle gets a second chance. A request that must not be carried out
+        twice (not `repeatable`) is sent once, and on no connection that is known to be closed.
+
+        Raises:
+            OSError, http.client.HTTPException: nobody answers, or what answers is no HTTP server.
+        """
+        sent = {**self._headers, **(headers or {})}
+        if repeatable:
+            return self._with_second_chance(lambda: self._exchange(method, path, body, sent, limit))
+        if self._was_closed():
+            self.hang_up()
+        try:
+            return self._exchange(method, path, body, sent, limit)
+        except BaseException:
+            self.hang_up()
+            raise
+
+    @contextmanager
+    def stream(
+        self, path: str, *, headers: Mapping[str, str] | None = None, timeout: float = 60.0
+    ) -> Iterator[tuple[Reply, BinaryIO]]:
+        """GET what does not end, on a connection of its own: status and headers, and the body to read as it comes.
+
+        Raises:
+            OSError, http.client.HTTPException: nobody answers, or nothing comes for `timeout` seconds.
+        """
+        connection = self._connect(timeout)
+        try:
+            connection.request("GET", self._prefix + path, headers={**self._headers, **(headers or {})})
+            response = connection.getresponse()
+            yield Reply(status=response.status, headers=response.headers, body=b""), response
+        finally:
+            connection.close()
+
     def post(self, payload: bytes) -> Answer:
-        """Try once; a connection that the agent had closed while idle gets a second chance. Never raises."""
-        chances = 1 if self._connection.sock is None else 2
-        while chances:
-            try:
-                return self._exchange(payload)
-            except Exception as error:  # whatever it says: no reply of an agent ends the thread
-                self.hang_up()
-                chances = 0 if isinstance(error, TimeoutError) else chances - 1
-        return Answer()
+        """Report one summary, once; a connection that the agent had closed while idle gets a second chance. Never
+        raises."""
+        try:
+            return self._with_second_chance(lambda: self._answer(payload))
+        except Exception:  # whatever it says: no reply of an agent ends the thread
+            return Answer()
 
     def hang_up(self) -> None:
-        """Close the connection; the next POST opens another."""
+        """Close the connection; the next request opens another."""
         self._connection.close()
 
-    def _exchange(self, payload: bytes) -> Answer:
-        self._connection.request("POST", self._path, body=payload, headers=self._headers)
+    def _with_second_chance(self, attempt: Callable[[], Got]) -> Got:
+        chances = 1 if self._connection.sock is None else 2
+        while True:
+            try:
+                return attempt()
+            except BaseException as error:
+                self.hang_up()
+                chances -= 1
+                if not chances or isinstance(error, TimeoutError) or not isinstance(error, Exception):
+                    raise
+
+    def _was_closed(self) -> bool:
+        """Whether there is something to read before anything was asked: the end of the connection."""
+        if self._connection.sock is None:
+            return False
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._connection.sock, selectors.EVENT_READ)
+            return bool(selector.select(timeout=0))
+
+    def _exchange(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], limit: int) -> Reply:
+        self._connection.request(method, self._prefix + path, body=body, headers=headers)
         response = self._connection.getresponse()
-        body = response.read(REPLY_BYTES)
-        if response.status == 429 or response.status >= 500:
-            self.hang_up()
-            told = f"{response.status} {body[:500].decode(errors='replace')}"
-            return Answer(
-                asked=retry_after(response.headers.get("Retry-After"), time.time()),
-                stumbled="" if response.status in AWAY else told,
-            )
-        if not 200 <= response.status < 300:
-            self.hang_up()
-            return Answer(rejected=f"{response.status} {body[:500].decode(errors='replace')}")
+        reply = Reply(status=response.status, headers=response.headers, body=response.read(limit))
         if not response.isclosed():
             self.hang_up()
-        reply = json.loads(body)
-        if not isinstance(reply, dict) or "command" not in reply:
+        return reply
+
+    def _answer(self, payload: bytes) -> Answer:
+        headers = {**self._headers, "Content-Type": "application/json"}
+        reply = self._exchange("POST", PATH, payload, headers, REPLY_BYTES)
+        told = f"{reply.status} {reply.body[:500].decode(errors='replace')}"
+        if reply.status == 429 or reply.status >= 500:
+            self.hang_up()
+            return Answer(
+                asked=retry_after(reply.headers.get("Retry-After"), time.time()),
+                stumbled="" if reply.status in AWAY else told,
+            )
+        if not 200 <= reply.status < 300:
+            self.hang_up()
+            return Answer(rejected=told)
+        found = json.loads(reply.body)
+        if not isinstance(found, dict) or "command" not in found:
             raise ValueError("not an agent's reply")
-        return Answer(delivered=True, command=self._command(reply["command"]))
+        return Answer(delivered=True, command=self._command(found["command"]))
 
     def _command(self, value: object) -> Command | None:
         """The command in a reply. One that cannot be read is left alone: the summary was delivered all the same."""
