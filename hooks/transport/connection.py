@@ -73,7 +73,7 @@ class Connection:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
         except ValueError as error:
-            raise UrlError(f"url: {url!r} cannot be read ({error})") from error
+            raise UrlError(f"url: {url!r} is no address ({error}); write it like http://127.0.0.1:8787") from error
         if parts.scheme not in KINDS or not host:
             raise UrlError(f"url: {url!r} has no host; write it like http://127.0.0.1:8787")
         self.url = url
