@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from postgres import NoPostgres, PostgresServer
+from postgres import NoPostgresError, PostgresServer
 
 
 @pytest.fixture(scope="session")
@@ -15,7 +15,7 @@ def postgres() -> Iterator[PostgresServer]:
     """A real PostgreSQL, one for each process of tests; a test that needs it is skipped without one, but not in CI."""
     try:
         server = PostgresServer()
-    except NoPostgres as error:
+    except NoPostgresError as error:
         if os.environ.get("CI") == "true":
             pytest.fail(str(error))
         pytest.skip(str(error))

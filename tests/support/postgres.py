@@ -16,7 +16,7 @@ ACCOUNT = "postgres"
 SETTINGS = {"listen_addresses": "", "fsync": "off", "full_page_writes": "off", "max_connections": "100"}
 
 
-class NoPostgres(RuntimeError):
+class NoPostgresError(RuntimeError):
     """This machine has no PostgreSQL that the tests can run; the message says what is missing."""
 
 
@@ -95,4 +95,6 @@ def _programs() -> Path:
     for folder in folders:
         if (folder / "initdb").exists():
             return folder
-    raise NoPostgres("no initdb on the PATH or in /usr/lib/postgresql (Debian and Ubuntu: apt-get install postgresql)")
+    raise NoPostgresError(
+        "no initdb on the PATH or in /usr/lib/postgresql (Debian and Ubuntu: apt-get install postgresql)"
+    )
