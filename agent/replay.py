@@ -13,13 +13,14 @@ from trimtab.hooks.controls import ControlError
 from trimtab.hooks.records import StepSummary
 
 
-def replay(config: AgentConfig, job: str, records: Iterable[StepSummary | OperatorAction]) -> Iterator[Outcome]:
-    """What each of a job's records leads to, in ledger order.
+def replay(
+    config: AgentConfig, state: RunState, records: Iterable[StepSummary | OperatorAction]
+) -> Iterator[Outcome]:
+    """What each of a job's records leads to, in ledger order, from a state on.
 
     A person's decision that does not fit what is made of its past now (another version of the program, or other
     settings) is passed over: live it would have been refused, and have changed nothing.
     """
-    state = RunState.initial(job, config.mode)
     for record in records:
         try:
             outcome = advance(config, state, record)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trimtab.api.errors import UserError
+from trimtab.storage.database import Database
 from trimtab.storage.engine import StorageError
 from trimtab.storage.ledger_file import read
 from trimtab.storage.store import Store
@@ -24,8 +25,8 @@ def open_to_read(db: Path) -> Store:
     """
     if not db.is_file():
         raise StorageError(f"db: there is no file {db}; `trimtab serve --db {db}` makes one")
-    store = Store(db, read_only=True)
-    found = store.revision()
+    store = Store(Database(db, read_only=True))
+    found = store.database.revision()
     if found.current is None:
         raise StorageError(f"db: {db} is no database of trimtab's")
     if not found.known:

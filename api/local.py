@@ -66,4 +66,4 @@ class LocalTransport:
 
     def close(self, timeout: float) -> None:  # noqa: ARG002 - the protocol's
         """Let go of the file; nothing is pending."""
-        self.service.store.close()
+        self.service.close()

@@ -38,7 +38,7 @@ class Refolded:
     events: list[dict[str, Any]]
     """Plain JSON data, in order: kind, attempt, step, message, detail."""
     difference: Difference | None
-    """None when every event and the last state are the same."""
+    """None when every event and the stored state are the same."""
     gone: list[dict[str, Any]]
     """Decisions that were made at the time, and are not now; told apart by kind, attempt, step and what it is about."""
     added: list[dict[str, Any]]
@@ -55,15 +55,17 @@ def refolded(
     Raises:
         UnreadableJobError: an entry means nothing to this version.
     """
-    state, now = RunState.initial(recorded.job, config.mode), []
-    for outcome in fold(config, recorded.job, watch(recorded.entries)):
-        state = outcome.state
-        now += [_plain(event) for event in outcome.events]
+    initial, now = RunState.initial(recorded.job, config.mode), []
     then = recorded.state if recorded.state and recorded.state.schema == RUN_STATE.schema else None
+    compared = None
+    for seq, outcome in enumerate(fold(config, initial, watch(recorded.entries)), start=1):
+        if then is not None and seq == then.seq:
+            compared = outcome.state
+        now += [_plain(event) for event in outcome.events]
     stored = [{name: getattr(event, name) for name in _NAMES} for event in recorded.events]
     difference = _event_difference(stored, now)
-    if difference is None and then is not None:
-        difference = _first(json.loads(then.state), json.loads(RUN_STATE.encode(state)), "state")
+    if difference is None and then is not None and compared is not None:
+        difference = _first(json.loads(then.state), json.loads(RUN_STATE.encode(compared)), "state")
     return Refolded(
         job=recorded.job,
         entries=len(recorded.entries),
@@ -71,7 +73,7 @@ def refolded(
         difference=difference,
         gone=_without(stored, now),
         added=_without(now, stored),
-        state_compared=then is not None,
+        state_compared=compared is not None,
     )
 
 

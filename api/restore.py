@@ -1,12 +1,14 @@
 """A job's settings and state out of what is stored.
 
-The stored state is a cache. One of another schema was left by another version of the program, and the ledger is folded
-again in its place; so the ledger alone has to stay readable.
+The state is a snapshot with the rest of the ledger folded in, and a snapshot is a cache. One of another schema was left
+by another version of the program, and the whole ledger is folded again in its place; so the ledger alone has to stay
+readable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
@@ -50,9 +52,9 @@ def record_of(job: str, entry: Entry) -> StepSummary | OperatorAction:
         raise UnreadableJobError(job, f"entry {entry.seq} of its ledger", error) from error
 
 
-def fold(config: AgentConfig, job: str, entries: Iterable[Entry]) -> Iterator[Outcome]:
-    """What each entry of a ledger leads to, in order. Raises `UnreadableJobError`."""
-    return replay(config, job, (record_of(job, entry) for entry in entries))
+def fold(config: AgentConfig, state: RunState, entries: Iterable[Entry]) -> Iterator[Outcome]:
+    """What each entry of a ledger leads to, in order, from a state on. Raises `UnreadableJobError`."""
+    return replay(config, state, (record_of(state.job, entry) for entry in entries))
 
 
 def cached(stored: StoredState | None) -> RunState | None:
@@ -65,17 +67,40 @@ def cached(stored: StoredState | None) -> RunState | None:
         return None
 
 
-def restored(past: Past) -> tuple[AgentConfig, RunState]:
-    """The settings and the state of a job. Raises `UnreadableJobError`."""
-    config = config_of(past.job, past.config)
-    state = cached(past.state)
-    if state is None:
-        state = RunState.initial(past.job, config.mode)
-        for outcome in fold(config, past.job, past.entries()):
-            state = outcome.state
-    return config, state
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """A job's settings and its state after a row of its ledger."""
+
+    settings: str
+    """JSON of `config`."""
+    config: AgentConfig
+    state: RunState
+    seq: int
+    """The row; 0 before the first."""
+    kept: int
+    """The row that the newest snapshot is of; 0 without one."""
 
 
-def stored(state: RunState) -> StoredState:
+def caught_up(past: Past, known: Live | None, watch: Callable[[Iterator[Entry]], Iterator[Entry]] = iter) -> Live:
+    """The job as it is now: what is `known` of it, or a snapshot, with the rest of the ledger folded in.
+
+    `watch` sees every entry go by. Raises `UnreadableJobError`.
+    """
+    if known is None or known.settings != past.config or known.seq > past.seq:
+        config = config_of(past.job, past.config)
+        snapshot = past.snapshot() if past.seq else None
+        state = cached(snapshot)
+        seq = snapshot.seq if snapshot is not None and state is not None else 0
+        state = state or RunState.initial(past.job, config.mode)
+        known = Live(settings=past.config, config=config, state=state, seq=seq, kept=seq)
+    if known.seq == past.seq:
+        return known
+    state = known.state
+    for outcome in fold(known.config, state, watch(past.entries(known.seq))):
+        state = outcome.state
+    return replace(known, state=state, seq=past.seq)
+
+
+def snapshot_of(live: Live) -> StoredState:
     """The state as it is stored."""
-    return StoredState(state=RUN_STATE.encode(state), schema=RUN_STATE.schema)
+    return StoredState(state=RUN_STATE.encode(live.state), schema=RUN_STATE.schema, seq=live.seq)

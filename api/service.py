@@ -1,31 +1,35 @@
-"""The imperative shell around the fold: one input, one transaction, one answer."""
+"""The imperative shell around the fold: inputs in, one transaction for as many as there are, answers out."""
 
 from __future__ import annotations
 
-import json
 import math
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from http import HTTPStatus
 from pathlib import Path
 
-from trimtab.agent.advance import Outcome, advance
+from trimtab.agent.advance import Outcome
 from trimtab.agent.config import AgentConfig
-from trimtab.agent.operator import check_agrees
 from trimtab.agent.run_state import RunState
-from trimtab.agent.signals import SIGNALS, read_all
-from trimtab.agent.state import Event, Mode, OperatorAction, OperatorVerb
+from trimtab.agent.state import Mode, OperatorAction, OperatorVerb
+from trimtab.api.folding import Committed, Folding, Input
 from trimtab.api.portable import check_portable
-from trimtab.api.problem import ApiError
-from trimtab.api.restore import UnreadableJobError, cached, config_of, record_of, restored, stored
+from trimtab.api.restore import Live, UnreadableJobError, cached, caught_up, config_of, record_of, snapshot_of
 from trimtab.hooks.controls import NUMERIC_BOUNDS, ControlError
 from trimtab.hooks.records import Command, StepSummary, check_job
 from trimtab.hooks.wire import NON_FINITE
-from trimtab.storage.codec import ACTION, CONFIG, EVENT, RUN_STATE, SUMMARY, digest
-from trimtab.storage.store import Appended, Fold, Store
-from trimtab.storage.values import Entry, EntryKind, Folded, Job, NewEvent, Past, StoredState
+from trimtab.storage.codec import ACTION, CONFIG, SUMMARY, digest
+from trimtab.storage.database import Database
+from trimtab.storage.store import Appended, Store
+from trimtab.storage.values import Entry, EntryKind, Job, Origin, Past, StoredState
+
+LOCAL = Origin()
+"""Somebody on this machine, where nobody is asked who they are."""
+LIVE_JOBS = 2000
+"""Jobs whose states are kept in memory, those that were heard of last."""
 
 
 class Taken(StrEnum):
@@ -51,23 +55,36 @@ class Ingested:
 class Service:
     """Registers jobs, takes summaries and people's actions, and answers with commands.
 
-    Inputs of one job are handled one after another, in the order in which their transactions begin.
+    Inputs of one job are handled one after another, in the order in which their transactions begin. States are kept in
+    memory between them; where another process has written meanwhile, its rows are folded in first.
     """
 
     def __init__(
-        self, store: Store, *, default_config: AgentConfig | None = None, clock: Callable[[], float] = time.time
+        self, database: Database, *, default_config: AgentConfig | None = None, clock: Callable[[], float] = time.time
     ) -> None:
-        self.store = store
+        self.database = database
+        self.store = Store(database)
         self.clock = clock
         """Unix seconds; stored for people, never folded."""
+        self.listeners: list[Callable[[Committed], None]] = []
+        """Called with everything that is stored, in the order of each job's ledger, by whichever thread stored it."""
         self._default_config = CONFIG.encode(default_config or AgentConfig())
+        self._writing = threading.Lock()
+        self._live: OrderedDict[str, Live] = OrderedDict()
 
     @classmethod
     def open(cls, target: str | Path, *, default_config: AgentConfig | None = None) -> Service:
         """A service on a database URL or the path of an SQLite file, migrated. Raises `StorageError`."""
-        store = Store(target)
-        store.migrate()
-        return cls(store, default_config=default_config)
+        database = Database(target)
+        database.migrate()
+        return cls(database, default_config=default_config)
+
+    def close(self) -> None:
+        """Keep the states as they are, so that the next start has nothing to fold, and close the database."""
+        for job, live in list(self._live.items()):
+            if live.seq > live.kept:
+                self.rebuild(job)
+        self.database.close()
 
     def register(self, job: str, *, config: AgentConfig | None, mode: Mode | None, issuer: str, reason: str) -> None:
         """Make sure that the job exists, with these settings and in this mode; None leaves what there is.
@@ -89,25 +106,14 @@ class Service:
             RecordError: an integer is too large, or a string is no text.
             ConflictError: another summary holds the key (attempt, step, rank).
         """
-        check_portable(summary)
-        payload = SUMMARY.encode(summary)
-        summary = SUMMARY.decode(payload)  # fold exactly what a replay will fold: 1 and 1.0 are one number from here on
-        entry = Entry(
-            kind=EntryKind.SUMMARY,
-            payload=payload,
-            digest=digest(payload),
-            received_at=self.clock(),
-            attempt=summary.attempt,
-            step=summary.step,
-            rank=summary.rank,
-        )
-        fold = _fold(summary, _charted(summary))
-        appended, outcome = self.store.append(summary.job, entry, fold, config_if_new=self._default_config)
-        if appended is Appended.STORED and outcome.ignored:
-            return Ingested(result=Taken.IGNORED, reason=outcome.ignored, command=outcome.command)
-        return Ingested(result=Taken(appended), reason="", command=outcome.command)
+        answer = self.commit([self.summary_input(summary)])[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return ingested(answer)
 
-    def operate(self, action: OperatorAction, *, base_generation: int | None = None) -> Outcome:
+    def operate(
+        self, action: OperatorAction, *, base_generation: int | None = None, origin: Origin = LOCAL
+    ) -> Outcome:
         """Fold one person's decision in.
 
         Raises:
@@ -126,36 +132,75 @@ class Service:
         payload = ACTION.encode(action)
         action = ACTION.decode(payload)
         entry = Entry(kind=EntryKind.OPERATOR, payload=payload, digest=digest(payload), received_at=self.clock())
-        fold = _fold(action, {}, base_generation)
-        _, outcome = self.store.append(action.job, entry, fold, config_if_new=self._default_config)
-        return outcome
+        wanted = Input(job=action.job, entry=entry, origin=origin, record=action, base_generation=base_generation)
+        answer = self.commit([wanted])[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer[1]
+
+    def summary_input(self, summary: StepSummary, origin: Origin = LOCAL) -> Input:
+        """A summary as it is stored. Raises `RecordError`: an integer is too large, or a string is no text."""
+        check_portable(summary)
+        payload = SUMMARY.encode(summary)
+        entry = Entry(
+            kind=EntryKind.SUMMARY,
+            payload=payload,
+            digest=digest(payload),
+            received_at=self.clock(),
+            attempt=summary.attempt,
+            step=summary.step,
+            rank=summary.rank,
+        )
+        # Exactly what a replay will fold is folded: 1 and 1.0 are one number from here on.
+        return Input(job=summary.job, entry=entry, origin=origin, record=SUMMARY.decode(payload))
+
+    def commit(self, inputs: Sequence[Input]) -> list[tuple[Appended, Outcome] | Exception]:
+        """Store and fold inputs in one transaction; what becomes of each, in their order.
+
+        Raises:
+            DBAPIError: the database does not answer; nothing was stored.
+        """
+        with self._writing:
+            folding = Folding(self._live)
+            answers = self.store.append(inputs, folding.fold, config_if_new=self._default_config)
+            for job, live in folding.live.items():
+                self._remember(job, live)
+            for one in folding.stored:
+                for listener in self.listeners:
+                    listener(one)
+        return answers
 
     def state(self, job: str) -> RunState:
-        """The job's state, folded again where the stored one is another version's.
+        """The job's state.
 
         Raises:
             UnknownJobError: there is no such job.
             UnreadableJobError: what is stored of it means nothing to this version.
         """
-        state = cached(self.store.state(job))
-        if state is not None:
-            return state
-        known = self.store.job(job)
-        if not known.rows:
-            return RunState.initial(job, config_of(job, known.config).mode)
-        return self.rebuild(job)
+        return self.store.read(job, lambda past: caught_up(past, self._live.get(job))).state
 
     def stale(self) -> list[Job]:
-        """Jobs whose ledger has to be folded again before their next step, newest first."""
-        return [job for job in self.store.jobs() if job.rows and cached(self.store.state(job.name)) is None]
+        """Jobs whose whole ledger has to be folded again before their next step, newest first."""
+        return [
+            job
+            for job in self.store.jobs()
+            if job.rows and cached(self.store.read(job.name, lambda past: past.snapshot())) is None
+        ]
 
     def rebuild(self, job: str, watch: Callable[[Iterator[Entry]], Iterator[Entry]] = iter) -> RunState:
-        """Fold the job's ledger again and keep the state; `watch` sees every entry go by. Raises as `state`."""
+        """Bring the job's state up to date and keep it; `watch` sees every entry go by. Raises as `state`."""
+        kept = self._live.get(job)
 
         def fold(past: Past) -> StoredState:
-            return stored(restored(replace(past, state=None, entries=lambda: watch(past.entries())))[1])
+            nonlocal kept
+            kept = caught_up(past, kept, watch)
+            return snapshot_of(kept)
 
-        return RUN_STATE.decode(self.store.rebuild(job, fold).state)
+        with self._writing:
+            self.store.snapshot(job, fold)
+            assert kept is not None
+            self._remember(job, replace(kept, kept=kept.seq))
+        return kept.state
 
     def dropped(self, job: str) -> int:
         """Summaries that the job's trainer has lost, as its last summary says. Raises `UnknownJobError`."""
@@ -163,49 +208,19 @@ class Service:
         record = None if latest is None else record_of(job, latest)
         return record.dropped_total if isinstance(record, StepSummary) else 0
 
-
-def _fold(
-    record: StepSummary | OperatorAction,
-    observed: dict[str, float],
-    base_generation: int | None = None,
-) -> Fold[Outcome]:
-    def fold(past: Past) -> Folded[Outcome]:
-        settings, state = restored(past)
-        if base_generation is not None and base_generation != state.generation:
-            raise ApiError(
-                HTTPStatus.CONFLICT,
-                "base_generation",
-                f"the controls are at generation {state.generation}; look at them again, then repeat the change",
-                base_generation,
-            )
-        outcome = advance(settings, state, record)
-        if isinstance(record, OperatorAction):
-            check_agrees(state, outcome.state)
-        return Folded(
-            state=stored(outcome.state),
-            events=tuple(map(_new_event, outcome.events)),
-            signals=observed,
-            result=outcome,
-        )
-
-    return fold
+    def _remember(self, job: str, live: Live) -> None:
+        self._live[job] = live
+        self._live.move_to_end(job)
+        while len(self._live) > LIVE_JOBS:
+            self._live.popitem(last=False)
 
 
-def _charted(summary: StepSummary) -> dict[str, float]:
-    """The signals that were observed, and the trainer's own scalars beside them, under names that no signal has."""
-    observed = {name: value for name, value in read_all(summary).items() if value is not None}
-    return {**{name: value for name, value in summary.scalars.items() if name not in SIGNALS}, **observed}
-
-
-def _new_event(event: Event) -> NewEvent:
-    plain = json.loads(EVENT.encode(event))
-    return NewEvent(
-        kind=event.kind,
-        attempt=event.attempt,
-        step=event.step,
-        message=event.message,
-        detail=json.dumps(plain["detail"]),
-    )
+def ingested(answer: tuple[Appended, Outcome]) -> Ingested:
+    """What a trainer is told of its summary."""
+    appended, outcome = answer
+    if appended is Appended.STORED and outcome.ignored:
+        return Ingested(result=Taken.IGNORED, reason=outcome.ignored, command=outcome.command)
+    return Ingested(result=Taken(appended), reason="", command=outcome.command)
 
 
 def _means(job: str, stored_config: str, config: AgentConfig) -> bool:

@@ -2,90 +2,143 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, func, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
 
 from trimtab.storage import queries
-from trimtab.storage.tables import EventRow, JobRow, LedgerRow, QuarantineRow, RunStateRow, SignalRow
-from trimtab.storage.values import Entry, Folded, StoredState, ValueKind
+from trimtab.storage.packing import packed, packed_floats
+from trimtab.storage.tables import (
+    EventRow,
+    JobRow,
+    LedgerRow,
+    ObservationRow,
+    QuarantineRow,
+    RunStateRow,
+    SignalSetRow,
+)
+from trimtab.storage.values import Entry, NewEvent, Origin, StoredState
 
-Result = TypeVar("Result")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRow:
+    """A ledger row with everything that is written beside it."""
+
+    job_id: int
+    job: str
+    seq: int
+    entry: Entry
+    origin: Origin
+    events: tuple[NewEvent, ...]
+    signals: dict[str, float]
 
 
-def job(connection: Connection, name: str, config: str, now: float) -> int:
-    """A new job's id."""
-    connection.execute(insert(JobRow).values(name=name, config=config, created_at=now))
-    return queries.job_id(connection, name)
+def upsert(connection: Connection, table: type[Any]) -> Any:
+    """An insert that can say what to do on a conflict."""
+    return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
 
 
-def appended(connection: Connection, job_id: int, entry: Entry, folded: Folded[Result]) -> None:
-    """Write the entry behind the last one, with its state, events and signals."""
-    seq = queries.last_seq(connection, job_id) + 1
-    connection.execute(
-        insert(LedgerRow).values(
-            job_id=job_id,
-            seq=seq,
-            kind=entry.kind,
-            attempt=entry.attempt,
-            step=entry.step,
-            rank=entry.rank,
-            payload=entry.payload,
-            digest=entry.digest,
-            received_at=entry.received_at,
-        )
-    )
-    state(connection, job_id, folded.state)
-    _events(connection, job_id, seq, folded)
-    if entry.rank == queries.JUDGED_RANK:
-        _signals(connection, job_id, entry, folded.signals)
+def jobs(connection: Connection, names: Iterable[str], config: str, now: float) -> None:
+    """New jobs; those that another replica made meanwhile stay as they are."""
+    rows = [{"name": name, "config": config, "created_at": now} for name in sorted(set(names))]
+    connection.execute(upsert(connection, JobRow).on_conflict_do_nothing(), rows)
+
+
+def appended(connection: Connection, rows: Sequence[NewRow]) -> None:
+    """Write ledger rows behind the last ones, with their events and signals."""
+    connection.execute(insert(LedgerRow), [_ledger_row(row) for row in rows])
+    _events(connection, rows)
+    judged = [row for row in rows if row.entry.rank == queries.JUDGED_RANK and row.signals]
+    if judged:
+        _observations(connection, judged)
 
 
 def quarantined(connection: Connection, job_id: int, seq: int, entry: Entry) -> None:
     """Keep an entry whose key row `seq` holds, once for each content."""
     values = {"job_id": job_id, "seq": seq, "digest": entry.digest}
-    if connection.execute(select(QuarantineRow.seq).filter_by(**values)).first() is None:
-        values |= {"payload": entry.payload, "received_at": entry.received_at}
-        connection.execute(insert(QuarantineRow).values(**values))
+    values |= {"payload": packed(entry.payload), "received_at": entry.received_at}
+    connection.execute(upsert(connection, QuarantineRow).values(**values).on_conflict_do_nothing())
 
 
-def state(connection: Connection, job_id: int, stored: StoredState) -> None:
-    """The job's state, in the place of the one before."""
-    values = {"schema": stored.schema, "state": stored.state}
-    changed = connection.execute(update(RunStateRow).where(RunStateRow.job_id == job_id).values(**values))
-    if not changed.rowcount:
-        connection.execute(insert(RunStateRow).values(job_id=job_id, **values))
+def snapshot(connection: Connection, job_id: int, stored: StoredState) -> None:
+    """A snapshot of the job's state, in the place of an older one; a newer one stays."""
+    values = {"seq": stored.seq, "schema": stored.schema, "state": stored.state}
+    statement = upsert(connection, RunStateRow).values(job_id=job_id, **values)
+    older = (RunStateRow.seq < stored.seq) | (RunStateRow.schema != stored.schema) | (RunStateRow.seq == stored.seq)
+    connection.execute(statement.on_conflict_do_update(index_elements=["job_id"], set_=values, where=older))
 
 
-def _events(connection: Connection, job_id: int, seq: int, folded: Folded[Result]) -> None:
-    if not folded.events:
+def _ledger_row(row: NewRow) -> dict[str, Any]:
+    entry = row.entry
+    return {
+        "job_id": row.job_id,
+        "seq": row.seq,
+        "kind": entry.kind,
+        "attempt": entry.attempt,
+        "step": entry.step,
+        "rank": entry.rank,
+        "payload": packed(entry.payload),
+        "digest": entry.digest,
+        "received_at": entry.received_at,
+    }
+
+
+def _events(connection: Connection, rows: Sequence[NewRow]) -> None:
+    loud = sorted({row.job_id for row in rows if row.events})
+    if not loud:
         return
-    last = connection.execute(select(func.max(EventRow.number)).where(EventRow.job_id == job_id)).scalar_one() or 0
-    connection.execute(
-        insert(EventRow),
-        [
+    last = select(EventRow.job_id, func.max(EventRow.number)).where(EventRow.job_id.in_(loud)).group_by(EventRow.job_id)
+    numbers = dict.fromkeys(loud, 0) | {job_id: number for job_id, number in connection.execute(last)}
+    written = []
+    for row in rows:
+        for event in row.events:
+            numbers[row.job_id] += 1
+            written.append(
+                {
+                    "job_id": row.job_id,
+                    "number": numbers[row.job_id],
+                    "seq": row.seq,
+                    "kind": event.kind,
+                    "attempt": event.attempt,
+                    "step": event.step,
+                    "message": event.message,
+                    "detail": event.detail,
+                }
+            )
+    connection.execute(insert(EventRow), written)
+
+
+def _observations(connection: Connection, rows: Sequence[NewRow]) -> None:
+    sets: dict[tuple[int, tuple[str, ...]], int] = {}
+    written = []
+    for row in rows:
+        key = row.job_id, tuple(row.signals)
+        if key not in sets:
+            sets[key] = _set_id(connection, *key)
+        written.append(
             {
-                "job_id": job_id,
-                "number": number,
-                "seq": seq,
-                "kind": event.kind,
-                "attempt": event.attempt,
-                "step": event.step,
-                "message": event.message,
-                "detail": event.detail,
+                "job_id": row.job_id,
+                "attempt": row.entry.attempt,
+                "step": row.entry.step,
+                "set_id": sets[key],
+                "values": packed_floats(list(row.signals.values())),
             }
-            for number, event in enumerate(folded.events, start=last + 1)
-        ],
-    )
+        )
+    connection.execute(insert(ObservationRow), written)
 
 
-def _signals(connection: Connection, job_id: int, entry: Entry, signals: dict[str, float]) -> None:
-    if not signals:
-        return
-    rows = []
-    for name, value in signals.items():
-        kind = ValueKind.of(value)
-        finite = value if kind is ValueKind.FINITE else None
-        key = {"job_id": job_id, "name": name, "attempt": entry.attempt, "step": entry.step}
-        rows.append({**key, "value": finite, "kind": kind})
-    connection.execute(insert(SignalRow), rows)
+def _set_id(connection: Connection, job_id: int, names: tuple[str, ...]) -> int:
+    """The id of a set of signals, which is made when it is new."""
+    text = json.dumps(names)
+    key = {"job_id": job_id, "digest": hashlib.sha256(text.encode()).hexdigest()}
+    found = connection.execute(select(SignalSetRow.id).filter_by(**key)).scalar_one_or_none()
+    if found is None:
+        inserted = connection.execute(insert(SignalSetRow).values(**key, names=text)).inserted_primary_key
+        assert inserted is not None
+        found = inserted[0]
+    return int(found)

@@ -1,8 +1,9 @@
 """A job's whole ledger as one file of JSON lines: what `trimtab export` writes and `trimtab replay` reads.
 
 Line 1 is the header `{"trimtab_ledger": 1, "job", "config"}`; then one line an entry (`{"entry": {...}}`, in ledger
-order), one line an event (`{"event": {...}}`) and, last, `{"state": {...} | null, "schema": "..."}`. Payloads, details
-and state are JSON data, never JSON inside strings. A file may be gzipped.
+order), one line an event (`{"event": {...}}`) and, last, `{"state": {...} | null, "schema": "...", "seq": n}`: the newest
+snapshot of the state, which is that after entry n. Payloads, details and state are JSON data, never JSON inside strings.
+A file may be gzipped.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ def lines(record: Recorded) -> Iterator[str]:
     for event in record.events:
         yield json.dumps({"event": asdict(event)})
     state = record.state
-    yield json.dumps({"state": None} if state is None else {"state": json.loads(state.state), "schema": state.schema})
+    if state is None:
+        yield json.dumps({"state": None})
+    else:
+        yield json.dumps({"state": json.loads(state.state), "schema": state.schema, "seq": state.seq})
 
 
 def read(path: Path) -> Recorded:
@@ -63,7 +67,7 @@ def read(path: Path) -> Recorded:
                             config=json.dumps(header["config"]),
                             entries=tuple(entries),
                             events=tuple(events),
-                            state=_state(data),
+                            state=_state(data, len(entries)),
                         )
                     else:
                         raise ValueError("neither entry, event nor state")
@@ -93,11 +97,13 @@ def _header(data: Any) -> dict[str, Any]:
     return {"job": job, "config": data["config"]}
 
 
-def _state(data: dict[str, Any]) -> StoredState | None:
-    """The state, of an unknown schema where the line names none."""
+def _state(data: dict[str, Any], entries: int) -> StoredState | None:
+    """The state, of an unknown schema where the line names none, and after the last entry where it names no other."""
     if data["state"] is None:
         return None
-    return StoredState(state=json.dumps(data["state"]), schema=data.get("schema", ""))
+    return StoredState(
+        state=json.dumps(data["state"]), schema=data.get("schema", ""), seq=int(data.get("seq", entries))
+    )
 
 
 def _entry(data: dict[str, Any], job: str) -> Entry:

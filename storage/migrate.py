@@ -10,17 +10,41 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 
 from trimtab.storage.engine import StorageError
 
+MIGRATING = 7_000_001
+"""Key of the advisory lock under which PostgreSQL's schema is changed."""
+
 
 def migrate(connection: Connection) -> None:
-    """Bring the schema to the newest revision, inside the caller's transaction.
+    """Bring the schema to the newest revision, in one transaction of its own: all of it, or nothing.
 
     Raises:
-        StorageError: the schema was written by a newer program.
+        StorageError: the schema was written by a newer program, or the rows contradict each other afterwards.
     """
+    sqlite = connection.dialect.name == "sqlite"
+    if sqlite:  # its tables are changed by making them anew, which their foreign keys would forbid
+        _pragma(connection, "foreign_keys=OFF")
+    try:
+        with connection.begin():
+            if not sqlite:  # two replicas may start at once
+                connection.execute(select(func.pg_advisory_xact_lock(MIGRATING)))
+            _upgrade(connection)
+            if sqlite and (broken := connection.exec_driver_sql("PRAGMA foreign_key_check").first()):
+                raise StorageError(f"db: row {broken[1]} of the table {broken[0]} refers to none of {broken[2]}")
+    finally:
+        if sqlite:
+            _pragma(connection, "foreign_keys=ON")
+
+
+def _pragma(connection: Connection, text: str) -> None:
+    """On the driver's own connection, since the setting is ignored within a transaction."""
+    connection.connection.cursor().execute(f"PRAGMA {text}").close()
+
+
+def _upgrade(connection: Connection) -> None:
     config = _config()
     config.attributes["connection"] = connection
     try:

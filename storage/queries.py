@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, func, select
+from sqlalchemy import Connection, RowMapping, Select, func, select, tuple_
 
-from trimtab.storage.tables import EventRow, JobRow, LedgerRow, RunStateRow, SignalRow
-from trimtab.storage.values import Entry, EntryKind, Job, SignalSeries, StoredEvent, StoredState, ValueKind
+from trimtab.storage.packing import unpacked, unpacked_floats
+from trimtab.storage.tables import EventRow, JobRow, LedgerRow, ObservationRow, RunStateRow, SignalSetRow
+from trimtab.storage.values import Entry, EntryKind, Job, SignalSeries, StoredEvent, StoredState
 
 CHUNK = 256
 """Ledger rows in memory at a time while a whole ledger is read."""
-
-
+JOB_LOCKS = 7_000_002
+"""Class of the advisory locks by which one replica at a time owns a job; the key is the job's id."""
 JUDGED_RANK = 0
 """The rank that is judged, and whose signals are drawn, whichever comes first."""
 
@@ -31,7 +32,14 @@ def jobs() -> Select[Any]:
     """Every job with the length of its ledger, and when the newest of its judged summaries came."""
     rows = select(func.coalesce(func.max(LedgerRow.seq), 0)).where(LedgerRow.job_id == JobRow.id).scalar_subquery()
     reported = judged(LedgerRow.received_at).where(LedgerRow.job_id == JobRow.id).limit(1).scalar_subquery()
-    return select(JobRow.name, JobRow.config, JobRow.created_at, rows.label("rows"), reported.label("last_received_at"))
+    return select(
+        JobRow.name,
+        JobRow.config,
+        JobRow.created_at,
+        JobRow.archived_at,
+        rows.label("rows"),
+        reported.label("last_received_at"),
+    )
 
 
 def judged(*columns: Any) -> Select[Any]:
@@ -40,10 +48,20 @@ def judged(*columns: Any) -> Select[Any]:
     return judged_rank.order_by(LedgerRow.attempt.desc(), LedgerRow.step.desc())
 
 
-def find_job(connection: Connection, job: str) -> RowMapping | None:
-    """The job's id and settings, locked until the transaction ends where the database locks rows."""
-    statement = select(JobRow.id, JobRow.config).where(JobRow.name == job).with_for_update()
-    return connection.execute(statement).mappings().one_or_none()
+def find_jobs(connection: Connection, names: Iterable[str]) -> dict[str, RowMapping]:
+    """Id and settings of those of the jobs that exist."""
+    statement = select(JobRow.name, JobRow.id, JobRow.config).where(JobRow.name.in_(sorted(set(names))))
+    return {row["name"]: row for row in connection.execute(statement).mappings()}
+
+
+def own(connection: Connection, job_ids: Iterable[int]) -> None:
+    """Keep other replicas off these jobs until the transaction ends. SQLite has one writer at a time anyway.
+
+    Every replica asks in the same order, so that no two wait for each other.
+    """
+    if connection.dialect.name == "postgresql":
+        for job_id in sorted(job_ids):
+            connection.execute(select(func.pg_advisory_xact_lock(JOB_LOCKS, job_id)))
 
 
 def job_id(connection: Connection, job: str) -> int:
@@ -54,39 +72,47 @@ def job_id(connection: Connection, job: str) -> int:
     return found
 
 
-def state(connection: Connection, job_id: int) -> StoredState | None:
-    """The state, or None."""
-    statement = select(RunStateRow.state, RunStateRow.schema).where(RunStateRow.job_id == job_id)
+def snapshot(connection: Connection, job_id: int) -> StoredState | None:
+    """The newest snapshot of the job's state, or None."""
+    statement = select(RunStateRow.state, RunStateRow.schema, RunStateRow.seq).where(RunStateRow.job_id == job_id)
     row = connection.execute(statement).mappings().one_or_none()
-    return None if row is None else StoredState(state=row["state"], schema=row["schema"])
+    return None if row is None else StoredState(**row)
 
 
-def last_seq(connection: Connection, job_id: int) -> int:
-    """Place of the last ledger row, 0 without one."""
-    return connection.execute(select(func.max(LedgerRow.seq)).where(LedgerRow.job_id == job_id)).scalar_one() or 0
+def last_seqs(connection: Connection, job_ids: Iterable[int]) -> dict[int, int]:
+    """Place of the last ledger row of each job, 0 without one."""
+    wanted = sorted(job_ids)
+    last = select(func.coalesce(func.max(LedgerRow.seq), 0)).where(LedgerRow.job_id == JobRow.id).scalar_subquery()
+    rows = connection.execute(select(JobRow.id, last).where(JobRow.id.in_(wanted)))
+    return {found: seq for found, seq in rows}
 
 
-def entry_with_key(connection: Connection, job_id: int, entry: Entry) -> RowMapping | None:
-    """The stored entry under the same key; None for an action, which has no key."""
-    if entry.kind is not EntryKind.SUMMARY:
-        return None
-    statement = select(LedgerRow.seq, LedgerRow.digest).where(
-        LedgerRow.job_id == job_id,
-        LedgerRow.attempt == entry.attempt,
-        LedgerRow.step == entry.step,
-        LedgerRow.rank == entry.rank,
-    )
-    return connection.execute(statement).mappings().one_or_none()
+Key = tuple[int, int | None, int | None, int | None]
+"""Job, attempt, step and rank."""
 
 
-def entries(job_id: int) -> Select[Any]:
-    """The ledger, ascending."""
-    return select(*LedgerRow.__table__.columns).where(LedgerRow.job_id == job_id).order_by(LedgerRow.seq)
+def held_keys(connection: Connection, keys: Sequence[Key]) -> dict[Key, tuple[int, str]]:
+    """Place and digest of the ledger rows that hold any of the keys."""
+    columns = (LedgerRow.job_id, LedgerRow.attempt, LedgerRow.step, LedgerRow.rank)
+    rows = connection.execute(select(*columns, LedgerRow.seq, LedgerRow.digest).where(tuple_(*columns).in_(keys)))
+    return {(job, attempt, step, rank): (seq, digest) for job, attempt, step, rank, seq, digest in rows}
 
 
-def read_entries(connection: Connection, job_id: int) -> Iterator[Entry]:
-    """The ledger, ascending, a stretch at a time."""
-    rows = connection.execute(entries(job_id), execution_options={"yield_per": CHUNK})
+def payload(connection: Connection, job_id: int, seq: int) -> str:
+    """What a ledger row holds."""
+    wanted = select(LedgerRow.payload).where(LedgerRow.job_id == job_id, LedgerRow.seq == seq)
+    return unpacked(connection.execute(wanted).scalar_one())
+
+
+def entries(job_id: int, after: int = 0) -> Select[Any]:
+    """The ledger behind row `after`, ascending."""
+    wanted = select(*LedgerRow.__table__.columns).where(LedgerRow.job_id == job_id, LedgerRow.seq > after)
+    return wanted.order_by(LedgerRow.seq)
+
+
+def read_entries(connection: Connection, job_id: int, after: int = 0) -> Iterator[Entry]:
+    """The ledger behind row `after`, ascending, a stretch at a time."""
+    rows = connection.execute(entries(job_id, after), execution_options={"yield_per": CHUNK})
     return map(as_entry, rows.mappings())
 
 
@@ -95,14 +121,33 @@ def events(job_id: int) -> Select[Any]:
     return select(*EventRow.__table__.columns).where(EventRow.job_id == job_id).order_by(EventRow.number)
 
 
-def series(connection: Connection, job_id: int, name: str, attempt: int) -> SignalSeries:
-    """One signal of one attempt."""
-    statement = select(SignalRow.step, SignalRow.value, SignalRow.kind).where(
-        SignalRow.job_id == job_id, SignalRow.name == name, SignalRow.attempt == attempt
+def signal_sets(connection: Connection, job_id: int) -> dict[int, list[str]]:
+    """The sets of signals that the job has, by id."""
+    rows = connection.execute(select(SignalSetRow.id, SignalSetRow.names).where(SignalSetRow.job_id == job_id))
+    return {found: json.loads(names) for found, names in rows}
+
+
+def series(connection: Connection, job_id: int, names: Sequence[str], attempt: int) -> list[SignalSeries]:
+    """The named signals of one attempt, in the order asked for."""
+    places = {found: _places(known, names) for found, known in signal_sets(connection, job_id).items()}
+    steps: Mapping[str, list[int]] = {name: [] for name in names}
+    values: Mapping[str, list[float]] = {name: [] for name in names}
+    wanted = select(ObservationRow.step, ObservationRow.set_id, ObservationRow.values).where(
+        ObservationRow.job_id == job_id, ObservationRow.attempt == attempt
     )
-    rows = connection.execute(statement.order_by(SignalRow.step)).all()
-    values = tuple(ValueKind(kind).restored(value) for _, value, kind in rows)
-    return SignalSeries(name=name, attempt=attempt, steps=tuple(step for step, _, _ in rows), values=values)
+    for step, found, data in connection.execute(wanted.order_by(ObservationRow.step)):
+        row = unpacked_floats(data)
+        for name, place in places[found]:
+            steps[name].append(step)
+            values[name].append(row[place])
+    return [
+        SignalSeries(name=name, attempt=attempt, steps=tuple(steps[name]), values=tuple(values[name])) for name in names
+    ]
+
+
+def _places(known: list[str], names: Sequence[str]) -> list[tuple[str, int]]:
+    place = {name: i for i, name in enumerate(known)}
+    return [(name, place[name]) for name in dict.fromkeys(names) if name in place]
 
 
 def as_job(row: RowMapping) -> Job:
@@ -113,13 +158,14 @@ def as_job(row: RowMapping) -> Job:
         created_at=row["created_at"],
         rows=row["rows"],
         last_received_at=row["last_received_at"],
+        archived_at=row["archived_at"],
     )
 
 
 def as_entry(row: RowMapping) -> Entry:
     """The entry that a ledger row holds."""
     fields: dict[str, Any] = {str(name): value for name, value in row.items() if name != "job_id"}
-    return Entry(**{**fields, "kind": EntryKind(fields["kind"])})
+    return Entry(**{**fields, "kind": EntryKind(fields["kind"]), "payload": unpacked(fields["payload"])})
 
 
 def as_event(row: RowMapping) -> StoredEvent:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from enum import StrEnum
-from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, delete, func, select, update
 from sqlalchemy.exc import DBAPIError
 
 from trimtab.storage import inserts, queries
-from trimtab.storage.engine import StorageError, open_engine
-from trimtab.storage.migrate import Revision, revision
-from trimtab.storage.migrate import migrate as migrate_schema
-from trimtab.storage.tables import EventRow, JobRow, LedgerRow, QuarantineRow, SignalRow
+from trimtab.storage.database import Database
+from trimtab.storage.packing import unpacked_floats
+from trimtab.storage.tables import EventRow, JobRow, LedgerRow, ObservationRow, QuarantineRow
 from trimtab.storage.values import (
+    Arrival,
     Entry,
+    EntryKind,
     Folded,
     Job,
     Past,
@@ -26,12 +24,13 @@ from trimtab.storage.values import (
     SignalSeries,
     StoredEvent,
     StoredState,
-    ValueKind,
 )
 
 Result = TypeVar("Result")
-Fold = Callable[[Past], Folded[Result]]
-"""What an entry changes. If it raises, nothing is stored."""
+Arriving = TypeVar("Arriving", bound=Arrival)
+Fold = Callable[[Past, Arriving, bool], Folded[Result]]
+"""What an arrival changes; the last argument is false for a duplicate, of which only the result is wanted. If it
+raises, nothing is stored of the arrival."""
 
 
 class Appended(StrEnum):
@@ -51,47 +50,13 @@ class ConfigFixedError(ValueError):
 
 
 class Store:
-    """Jobs, ledgers, states, events and signals in one database. Threads may share a store, processes its file.
+    """Jobs, ledgers, states, events and signals in one database.
 
     Every method is one short transaction. Reading methods raise `UnknownJobError` for a job that does not exist.
     """
 
-    def __init__(self, target: str | Path, *, read_only: bool = False) -> None:
-        """Open a database URL, or the SQLite file at a path; raises `StorageError` when that cannot be."""
-        self._engine = open_engine(target, read_only=read_only)
-        self._writer = threading.Lock()  # threads queue here, fairly, instead of in SQLite's busy loop
-
-    def migrate(self) -> None:
-        """Bring the schema up to date. Raises `StorageError` when it is newer than this program or cannot be read."""
-        try:
-            with self._write() as connection:
-                migrate_schema(connection)
-        except DBAPIError as error:
-            raise StorageError(f"db: {self._engine.url.database} cannot be used: {error.orig}") from error
-
-    def revision(self) -> Revision:
-        """Where the schema stands. Raises `StorageError` when the database cannot be read."""
-        try:
-            with self._read() as connection:
-                return revision(connection)
-        except DBAPIError as error:
-            raise StorageError(f"db: {self._engine.url.database} cannot be used: {error.orig}") from error
-
-    def not_ready(self) -> list[str]:
-        """Why the store cannot serve, one line a reason; empty when it can."""
-        try:
-            found = self.revision()
-        except StorageError as error:
-            return [str(error)]
-        if found.is_newest:
-            return []
-        return [
-            f"the schema is at {found.current or 'nothing'}, not at {found.head}; restart the service to migrate it"
-        ]
-
-    def close(self) -> None:
-        """Close the connections; the store cannot be used afterwards."""
-        self._engine.dispose()
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
     # Writing
 
@@ -101,89 +66,90 @@ class Store:
         Raises:
             ConfigFixedError: it has settings that are not kept, and a ledger that was folded with them.
         """
-        with self._write() as connection:
-            found = queries.find_job(connection, job)
-            if found is None:
-                inserts.job(connection, job, config, now)
-            elif not keep(found["config"]):
-                if queries.last_seq(connection, found["id"]):
+        with self.database.write() as connection:
+            if job not in queries.find_jobs(connection, [job]):
+                inserts.jobs(connection, [job], config, now)
+            found = queries.find_jobs(connection, [job])[job]
+            queries.own(connection, [found["id"]])
+            if not keep(found["config"]):
+                if queries.last_seqs(connection, [found["id"]])[found["id"]]:
                     raise ConfigFixedError(
                         f"job {job!r} has a ledger that was folded with other settings; start a job of another name, "
                         "or try the settings on what was recorded with `trimtab replay --set`"
                     )
                 connection.execute(update(JobRow).where(JobRow.id == found["id"]).values(config=config))
 
-    def append(self, job: str, entry: Entry, fold: Fold[Result], *, config_if_new: str) -> tuple[Appended, Result]:
-        """Put one entry in the job's ledger, and everything that it changes beside it, in one transaction.
+    def append(
+        self, arrivals: Sequence[Arriving], fold: Fold[Arriving, Result], *, config_if_new: str
+    ) -> list[tuple[Appended, Result] | Exception]:
+        """Put entries in their jobs' ledgers, and everything that they change beside them, in one transaction.
 
         A job that does not exist is registered with `config_if_new`. A repeated summary is folded for its result only.
-
-        Raises:
-            ConflictError: the key is taken by other content, which stays; this content goes to quarantine.
+        What cannot be taken is answered with its exception and takes nothing else with it: a `ConflictError` where the
+        key is taken by other content, which stays (this content goes to quarantine), else whatever `fold` raised.
         """
-        with self._write() as connection:
-            found = queries.find_job(connection, job)
-            config = config_if_new if found is None else found["config"]
-            job_id = inserts.job(connection, job, config, entry.received_at) if found is None else found["id"]
-            held = queries.entry_with_key(connection, job_id, entry)
-            if held is None or held["digest"] == entry.digest:
-                folded = fold(_past(connection, job, job_id, config))
-                if held is not None:
-                    return Appended.DUPLICATE, folded.result
-                inserts.appended(connection, job_id, entry, folded)
-                return Appended.STORED, folded.result
-            inserts.quarantined(connection, job_id, held["seq"], entry)
-        raise ConflictError(
-            f"attempt {entry.attempt}, step {entry.step}, rank {entry.rank} of job {job!r} is already stored with "
-            "other content, which stays; do two trainers share the job and the attempt?"
-        )
+        with self.database.write() as connection:
+            batch = _Batch(connection, arrivals, fold, config_if_new)
+            answers = [batch.take(arrival) for arrival in arrivals]
+            batch.write()
+        return answers
 
-    def rebuild(self, job: str, fold: Callable[[Past], StoredState]) -> StoredState:
-        """Put what `fold` gives in the place of the job's state, in one transaction. Raises `UnknownJobError`."""
-        with self._write() as connection:
-            found = queries.find_job(connection, job)
+    def snapshot(self, job: str, fold: Callable[[Past], StoredState]) -> StoredState:
+        """Put what `fold` gives in the place of the job's snapshot, in one transaction. Raises `UnknownJobError`."""
+        with self.database.write() as connection:
+            found = queries.find_jobs(connection, [job]).get(job)
             if found is None:
                 raise queries.UnknownJobError(job)
+            queries.own(connection, [found["id"]])
             state = fold(_past(connection, job, found["id"], found["config"]))
-            inserts.state(connection, found["id"], state)
+            inserts.snapshot(connection, found["id"], state)
             return state
+
+    def archive(self, job: str, at: float | None) -> None:
+        """Take the job from those that are watched, at this Unix time, or put it back (None)."""
+        with self.database.write() as connection:
+            job_id = queries.job_id(connection, job)
+            connection.execute(update(JobRow).where(JobRow.id == job_id).values(archived_at=at))
 
     # Reading
 
     def jobs(self) -> list[Job]:
         """Every job, newest first."""
-        with self._read() as connection:
+        with self.database.read() as connection:
             rows = connection.execute(queries.jobs().order_by(JobRow.id.desc())).mappings()
             return [queries.as_job(row) for row in rows]
 
     def job(self, name: str) -> Job:
         """One job."""
-        with self._read() as connection:
+        with self.database.read() as connection:
             row = connection.execute(queries.jobs().where(JobRow.name == name)).mappings().one_or_none()
         if row is None:
             raise queries.UnknownJobError(name)
         return queries.as_job(row)
 
-    def state(self, job: str) -> StoredState | None:
-        """The job's state; None before its first entry, and where the cache was emptied."""
-        with self._read() as connection:
-            return queries.state(connection, queries.job_id(connection, job))
+    def read(self, job: str, fold: Callable[[Past], Result]) -> Result:
+        """What `fold` makes of the job's snapshot and ledger."""
+        with self.database.read() as connection:
+            found = queries.find_jobs(connection, [job]).get(job)
+            if found is None:
+                raise queries.UnknownJobError(job)
+            return fold(_past(connection, job, found["id"], found["config"]))
 
     def recorded(self, job: str) -> Recorded:
         """Everything about one job, as of one moment: what a replay needs and what it is compared with."""
-        with self._read() as connection:
+        with self.database.read() as connection:
             job_id = queries.job_id(connection, job)
             return Recorded(
                 job=job,
                 config=connection.execute(select(JobRow.config).where(JobRow.id == job_id)).scalar_one(),
                 entries=tuple(map(queries.as_entry, connection.execute(queries.entries(job_id)).mappings())),
                 events=tuple(map(queries.as_event, connection.execute(queries.events(job_id)).mappings())),
-                state=queries.state(connection, job_id),
+                state=queries.snapshot(connection, job_id),
             )
 
     def latest_summary(self, job: str) -> Entry | None:
         """The summary of rank 0 of the newest step of the newest attempt, or None."""
-        with self._read() as connection:
+        with self.database.read() as connection:
             job_id = queries.job_id(connection, job)
             newest = queries.judged(*LedgerRow.__table__.columns).where(LedgerRow.job_id == job_id).limit(1)
             row = connection.execute(newest).mappings().one_or_none()
@@ -191,7 +157,7 @@ class Store:
 
     def arrivals(self, job: str, limit: int) -> list[float]:
         """When the newest summaries of rank 0 of the newest attempt came, the newest first; Unix seconds."""
-        with self._read() as connection:
+        with self.database.read() as connection:
             of_job = LedgerRow.job_id == queries.job_id(connection, job)
             newest = select(func.max(LedgerRow.attempt)).where(of_job, LedgerRow.rank == queries.JUDGED_RANK)
             wanted = queries.judged(LedgerRow.received_at).where(of_job, LedgerRow.attempt == newest.scalar_subquery())
@@ -201,7 +167,7 @@ class Store:
         self, job: str, *, after: int = 0, limit: int | None = None, kinds: Sequence[str] = ()
     ) -> list[StoredEvent]:
         """The audit trail from `number` > `after`, ascending; only the named kinds, if any are named."""
-        with self._read() as connection:
+        with self.database.read() as connection:
             statement = queries.events(queries.job_id(connection, job)).where(EventRow.number > after)
             if kinds:
                 statement = statement.where(EventRow.kind.in_(kinds))
@@ -209,65 +175,127 @@ class Store:
 
     def signal_names(self, job: str) -> list[str]:
         """Names of the signals that the job has, sorted."""
-        with self._read() as connection:
-            job_id = queries.job_id(connection, job)
-            names = select(SignalRow.name).where(SignalRow.job_id == job_id).distinct()
-            return sorted(connection.execute(names).scalars())
+        with self.database.read() as connection:
+            sets = queries.signal_sets(connection, queries.job_id(connection, job))
+            return sorted({name for names in sets.values() for name in names})
 
     def attempts(self, job: str) -> list[int]:
         """Attempts that the job's summaries came from, ascending."""
-        with self._read() as connection:
+        with self.database.read() as connection:
             job_id = queries.job_id(connection, job)
             attempts = select(LedgerRow.attempt).where(LedgerRow.job_id == job_id).distinct()
             return sorted(attempt for attempt in connection.execute(attempts).scalars() if attempt is not None)
 
     def signals(self, job: str, names: Sequence[str], attempt: int) -> list[SignalSeries]:
         """The named signals of one attempt, in the order asked for; one that was never seen has no steps."""
-        with self._read() as connection:
-            job_id = queries.job_id(connection, job)
-            return [queries.series(connection, job_id, name, attempt) for name in names]
+        with self.database.read() as connection:
+            return queries.series(connection, queries.job_id(connection, job), names, attempt)
 
     def signals_at(self, job: str, attempt: int, step: int) -> dict[str, float]:
         """Every signal of one step, by name."""
-        with self._read() as connection:
+        with self.database.read() as connection:
             job_id = queries.job_id(connection, job)
-            names = select(SignalRow.name).where(SignalRow.job_id == job_id).distinct()
-            statement = select(SignalRow.name, SignalRow.value, SignalRow.kind).where(
-                SignalRow.job_id == job_id,
-                SignalRow.name.in_(names),  # so that the key, which begins with the name, is searched and not scanned
-                SignalRow.attempt == attempt,
-                SignalRow.step == step,
-            )
-            return {name: ValueKind(kind).restored(value) for name, value, kind in connection.execute(statement)}
+            key = {"job_id": job_id, "attempt": attempt, "step": step}
+            row = connection.execute(select(ObservationRow.set_id, ObservationRow.values).filter_by(**key)).one_or_none()
+            if row is None:
+                return {}
+            names = queries.signal_sets(connection, job_id)[row.set_id]
+            return dict(zip(names, unpacked_floats(row.values), strict=True))
 
     def quarantined(self, job: str) -> int:
         """Number of the job's summaries in quarantine."""
-        with self._read() as connection:
+        with self.database.read() as connection:
             statement = select(func.count()).where(QuarantineRow.job_id == queries.job_id(connection, job))
             return connection.execute(statement).scalar_one()
 
     def quarantined_at(self, job: str) -> float | None:
         """When the last summary of the job went to quarantine, Unix seconds, or None."""
-        with self._read() as connection:
+        with self.database.read() as connection:
             job_id = queries.job_id(connection, job)
             last = select(func.max(QuarantineRow.received_at)).where(QuarantineRow.job_id == job_id)
             return connection.execute(last).scalar_one()
 
-    @contextmanager
-    def _read(self) -> Iterator[Connection]:
-        with self._engine.begin() as connection:
-            yield connection
 
-    @contextmanager
-    def _write(self) -> Iterator[Connection]:
-        with self._writer, self._engine.connect().execution_options(write=True) as connection, connection.begin():
-            yield connection
+class _Batch(Generic[Arriving, Result]):
+    """Arrivals on their way into one transaction."""
+
+    def __init__(
+        self, connection: Connection, arrivals: Sequence[Arriving], fold: Fold[Arriving, Result], config_if_new: str
+    ) -> None:
+        self._connection, self._fold = connection, fold
+        names = {arrival.job for arrival in arrivals}
+        self._jobs = queries.find_jobs(connection, names)
+        self._new = names - self._jobs.keys()
+        if self._new:
+            inserts.jobs(connection, self._new, config_if_new, arrivals[0].entry.received_at)
+            self._jobs = queries.find_jobs(connection, names)
+        ids = [row["id"] for row in self._jobs.values()]
+        queries.own(connection, ids)
+        self._seqs = queries.last_seqs(connection, ids)
+        keys = [self._key(arrival) for arrival in arrivals if arrival.entry.kind is EntryKind.SUMMARY]
+        self._held = queries.held_keys(connection, keys) if keys else {}
+        self._rows: list[inserts.NewRow] = []
+        self._snapshots: dict[int, StoredState] = {}
+        self._quarantined: list[tuple[int, int, Entry]] = []
+
+    def take(self, arrival: Arriving) -> tuple[Appended, Result] | Exception:
+        """What becomes of one arrival; nothing is written yet."""
+        entry, job_id = arrival.entry, self._jobs[arrival.job]["id"]
+        held = self._held.get(self._key(arrival)) if entry.kind is EntryKind.SUMMARY else None
+        if held is not None and held[1] != entry.digest:
+            self._quarantined.append((job_id, held[0], entry))
+            return ConflictError(
+                f"attempt {entry.attempt}, step {entry.step}, rank {entry.rank} of job {arrival.job!r} is already "
+                "stored with other content, which stays; do two trainers share the job and the attempt?"
+            )
+        past = _past(self._connection, arrival.job, job_id, self._jobs[arrival.job]["config"], self._seqs[job_id])
+        try:
+            folded = self._fold(past, arrival, held is None)
+        except DBAPIError:
+            raise  # the transaction is lost, and everything that came with it
+        except Exception as error:
+            return error
+        if held is not None:
+            return Appended.DUPLICATE, folded.result
+        self._seqs[job_id] = seq = past.seq + 1
+        if entry.kind is EntryKind.SUMMARY:
+            self._held[self._key(arrival)] = seq, entry.digest
+        self._rows.append(
+            inserts.NewRow(
+                job_id=job_id,
+                job=arrival.job,
+                seq=seq,
+                entry=entry,
+                origin=arrival.origin,
+                events=folded.events,
+                signals=folded.signals,
+            )
+        )
+        if folded.snapshot is not None:
+            self._snapshots[job_id] = folded.snapshot
+        return Appended.STORED, folded.result
+
+    def write(self) -> None:
+        """Write everything that was taken; a job of which nothing was is not made."""
+        if empty := self._new - {row.job for row in self._rows}:
+            self._connection.execute(delete(JobRow).where(JobRow.name.in_(empty)))
+        if self._rows:
+            inserts.appended(self._connection, self._rows)
+        for job_id, snapshot in self._snapshots.items():
+            inserts.snapshot(self._connection, job_id, snapshot)
+        for job_id, seq, entry in self._quarantined:
+            inserts.quarantined(self._connection, job_id, seq, entry)
+
+    def _key(self, arrival: Arrival) -> queries.Key:
+        entry = arrival.entry
+        return self._jobs[arrival.job]["id"], entry.attempt, entry.step, entry.rank
 
 
-def _past(connection: Connection, job: str, job_id: int, config: str) -> Past:
+def _past(connection: Connection, job: str, job_id: int, config: str, seq: int | None = None) -> Past:
     return Past(
         job=job,
         config=config,
-        state=queries.state(connection, job_id),
-        entries=lambda: queries.read_entries(connection, job_id),
+        seq=queries.last_seqs(connection, [job_id])[job_id] if seq is None else seq,
+        snapshot=lambda: queries.snapshot(connection, job_id),
+        entries=lambda after: queries.read_entries(connection, job_id, after),
     )

@@ -58,6 +58,8 @@ class Job:
     """Rows in its ledger."""
     last_received_at: float | None
     """When its newest summary came: that of rank 0, of the newest step of the newest attempt. Unix seconds."""
+    archived_at: float | None = None
+    """Unix seconds; None while it is among the jobs that are watched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,26 +81,42 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Who asked for something, for the audit trail."""
+
+    actor: str = "local"
+    """Name of the token, `local` where the service has none, `agent` for the agent itself."""
+    token: str = ""
+    """Its id; empty without one."""
+    ip: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredState:
-    """The state after a job's last entry: a cache of the fold."""
+    """A snapshot of a job's state: a cache of the fold."""
 
     state: str
     """JSON."""
     schema: str
     """Schema that the JSON is of (`trimtab.storage.codec.Codec.schema`); a state of another one is no state."""
+    seq: int
+    """The ledger row after which the state was this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What the next entry of a job is folded into."""
+    """What the next entry of a job is folded into: the state after row `seq` of its ledger, by way of a snapshot or of
+    a state that the caller still has. Its methods are to be called within the transaction only."""
 
     job: str
     config: str
     """JSON of the settings."""
-    state: StoredState | None
-    """None before the first entry, and where the cache was emptied."""
-    entries: Callable[[], Iterator[Entry]]
-    """Reads the ledger; to be called within the transaction only."""
+    seq: int
+    """Place of the last ledger row; 0 before the first."""
+    snapshot: Callable[[], StoredState | None]
+    """The newest snapshot; None where there is none."""
+    entries: Callable[[int], Iterator[Entry]]
+    """Reads the ledger behind row n, ascending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,13 +151,22 @@ class NewEvent:
 class Folded(Generic[Result]):
     """What folding one entry in produced: everything that is written in the entry's own transaction."""
 
-    state: StoredState
-    """After the entry."""
     events: tuple[NewEvent, ...]
     signals: dict[str, float]
     """By name, at the entry's (attempt, step); empty for an action."""
     result: Result
     """Handed back to the caller once the transaction is committed."""
+    snapshot: StoredState | None = None
+    """After the entry, where one is due."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """An entry on its way into a job's ledger."""
+
+    job: str
+    entry: Entry
+    origin: Origin = Origin()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,4 +189,4 @@ class Recorded:
     entries: tuple[Entry, ...]
     events: tuple[StoredEvent, ...]
     state: StoredState | None
-    """After the last entry; None without entries."""
+    """The newest snapshot, which need not be of the last entry; None where there is none."""

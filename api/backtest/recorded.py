@@ -83,7 +83,7 @@ def scored_run(
     own = config_of(recorded.job, recorded.config)
     config = with_settings(AgentConfig(mode=Mode.OBSERVE, references=own.references), settings)
     steps, alerts = 0, []
-    for outcome in fold(config, recorded.job, watch(recorded.entries)):
+    for outcome in fold(config, RunState.initial(recorded.job, config.mode), watch(recorded.entries)):
         steps = outcome.state.tick
         alerts += fired(outcome)
     return RunScore(run=run, steps=steps, alerts=tuple(alerts))

@@ -99,7 +99,7 @@ def _execute(cell: Cell, folder: Path, *, resume: bool) -> None:
         url = f"local:{ledger}"
         execute(cell.config, url=url, job=cell.job, out=folder, attempt=attempt, resume=resume, on_step=on_step)
     finally:
-        service.store.close()
+        service.close()
 
 
 def _mark(folder: Path) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from trimtab.api.lab.cells import Cell
 from trimtab.hooks.records import StepSummary
 from trimtab.hooks.sketch import Sign
 from trimtab.storage.codec import SUMMARY
+from trimtab.storage.database import Database
 from trimtab.storage.engine import StorageError
 from trimtab.storage.store import Store
 from trimtab.storage.values import EntryKind, StoredEvent
@@ -189,11 +190,11 @@ def _number(value: Any) -> Value:
 
 def _ledger(cell: Cell, path: Path) -> tuple[dict[int, StepSummary], tuple[StoredEvent, ...]]:
     """The newest summary of each step, and the audit trail."""
-    store = Store(path, read_only=True)
+    store = Store(Database(path, read_only=True))
     try:
         recorded = store.recorded(cell.job)
     finally:
-        store.close()
+        store.database.close()
     found: dict[int, StepSummary] = {}
     for entry in recorded.entries:
         if entry.kind is EntryKind.SUMMARY:

@@ -34,7 +34,7 @@ async def livez() -> Alive:
 )
 def readyz(service: ServiceOf) -> Response | Alive:
     """The database answers and its schema is the newest."""
-    reasons = service.store.not_ready()
+    reasons = service.database.not_ready()
     if reasons:
         problems = [Problem(field="database", value=None, message=reason) for reason in reasons]
         return answer(HTTPStatus.SERVICE_UNAVAILABLE, problems)

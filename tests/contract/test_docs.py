@@ -25,6 +25,7 @@ from trimtab.api.lab.cells import load_lab
 from trimtab.api.server import DEFAULT_PORT
 from trimtab.api.service import Service
 from trimtab.hooks.controls import CHOICES, CONTROL_NAMES, NUMERIC_BOUNDS
+from trimtab.storage.database import Database
 from trimtab.storage.store import Store
 from trimtab.trainer.algorithms import ALGORITHMS
 from trimtab.trainer.config import load_config, validated
@@ -140,9 +141,9 @@ def test_the_check_tells_real_commands_from_others() -> None:
 @pytest.fixture(scope="module")
 def endpoints(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
     """Method and path of everything that the service answers; each parameter is an `x`."""
-    store = Store(tmp_path_factory.mktemp("service") / "docs.db")
+    store = Store(Database(tmp_path_factory.mktemp("service") / "docs.db"))
     paths = create_app(Service(store)).openapi()["paths"]
-    store.close()
+    store.database.close()
     return {(method.upper(), re.sub(r"\{\w+\}", "x", path)) for path in paths for method in paths[path]}
 
 

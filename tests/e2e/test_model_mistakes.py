@@ -94,7 +94,7 @@ def test_centering_asked_of_a_run_without_a_head_is_refused_on_record(
             late.append(str(refused.value))
 
     assert run_attached(data, tmp_path, on_step=ask_again).steps == 4
-    service.store.close()
+    service.close()
     reason = "centering: the rollouts record no sampler head (top log-probs), which score centering needs"
     assert late == [reason]
     first, *rest = stored_summaries(tmp_path / "agent.db", JOB)
@@ -133,7 +133,7 @@ def test_a_format_that_cannot_run_natively_is_refused_live_and_bf16_never(
             service.operate(patch({"sampler_format": None, "train_format": "bf16"}))
 
     assert run_attached(data, tmp_path, on_step=ask_again).reward_eval_bf16 is not None
-    service.store.close()
+    service.close()
     native = "fp32, bf16, fp8-tensor, fp8-tensor-hybrid, fp8-row"
     assert late == [f"train_format: 'mxfp8' is none of {native}"]
     rows = logged_steps(tmp_path / "out")

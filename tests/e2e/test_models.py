@@ -167,7 +167,7 @@ def test_a_restore_through_the_agent_goes_back_to_the_bit(folder: Callable[[str]
             service.operate(patch({"restore": "1:2"}))
 
     run_attached(data, tmp_path, attempt=1, on_step=ask)
-    service.store.close()
+    service.close()
     rows = logged_steps(tmp_path / "out")
     at = [(row["attempt"], row["step"]) for row in rows]
     assert at == [(1, step) for step in range(6)] + [(2, step) for step in range(2, 6)]

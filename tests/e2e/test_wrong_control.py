@@ -42,7 +42,7 @@ def test_ten_times_the_learning_rate_is_taken_back_and_the_run_restored(tmp_path
         result = execute(config, url=f"local:{ledger}", job="run", out=tmp_path, attempt=0, on_step=on_step)
         state, events = service.state("run"), list(service.store.events("run"))
     finally:
-        service.store.close()
+        service.close()
     undone = next(event for event in events if event.kind == EventKind.ROLLED_BACK)
     assert FORCED_AT < undone.step <= FORCED_AT + 20
     assert min(rewards) < 0.3

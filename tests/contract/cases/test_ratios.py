@@ -104,7 +104,7 @@ def d28(tmp_path: Path) -> None:
             assert answer.json()["errors"][0]["field"] == "scalars.clip_fraction"
             assert http.get("/v1/jobs/run").status_code == 404
     finally:
-        service.store.close()
+        service.close()
 
 
 def d29() -> None:

@@ -21,7 +21,7 @@ NAN = math.nan
 def service(tmp_path: Path) -> Iterator[Service]:
     service = Service.open(tmp_path / "agent.db")
     yield service
-    service.store.close()
+    service.close()
 
 
 def d39() -> None:

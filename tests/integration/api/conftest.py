@@ -20,7 +20,7 @@ def db(tmp_path: Path) -> Path:
 def service(db: Path) -> Iterator[Service]:
     service = Service.open(db)
     yield service
-    service.store.close()
+    service.close()
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         plant = Plant(seed=0, noisy_from=noisy_from, job=job)
         for _ in range(40):
             plant.obey(service.ingest(plant.advance()).command)
-    service.store.close()
+    service.close()
     trimtab("export", "noisy", "--db", where / "agent.db", "--out", where / "noisy.jsonl.gz")
     (where / "labels.toml").write_text(
         '[[run]]\nfile = "agent.db"\njob = "calm"\nlabel = "healthy"\n\n'

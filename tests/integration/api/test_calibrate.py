@@ -219,7 +219,7 @@ def judged(config: AgentConfig, path: Path, *, ratio_reference: str = "sampler",
         summary = step_summary(step, update=([*tail, *[0.0] * 850], body), entropy=entropy, applied=applied)
         service.ingest(summary)
     verdict = service.state("run").verdicts["asymmetry"]
-    service.store.close()
+    service.close()
     return verdict.state, verdict.message
 
 
@@ -244,7 +244,7 @@ def test_the_mismatch_is_told_beside_its_calibrated_level(made: tuple[Path, dict
         ratios = {"update": (wide, wide), "mismatch": (wide, wide)}
         service.ingest(step_summary(step, **ratios, entropy=calibration.entropy, applied=applied))  # type: ignore[arg-type]
     verdict = service.state("run").verdicts["mismatch"]
-    service.store.close()
+    service.close()
     level = calibration.levels["mismatch_std"].location
     assert verdict.evidence["mismatch_std_calibrated"] == level
     assert f"calibrated {level:.3f}" in verdict.message

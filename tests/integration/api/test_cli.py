@@ -29,7 +29,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
         summary = plant.advance()
         summary.scalars["grad_norm"] = float("nan") if step == 20 else 1.0
         plant.obey(service.ingest(summary).command)
-    service.store.close()
+    service.close()
     return db
 
 
@@ -166,7 +166,7 @@ def several(tmp_path: Path) -> Path:
     for job in ("one", "two"):
         service.ingest(Plant(seed=0, job=job).advance())
     service.register("three", config=None, mode=None, issuer="me", reason="to come")
-    service.store.close()
+    service.close()
     return tmp_path / "agent.db"
 
 

@@ -22,7 +22,7 @@ def recorded(db: Path) -> Path:
     service = Service.open(db)
     service.register("run", config=None, mode=Mode.ADVISE, issuer="me", reason=REASON)
     service.ingest(Plant(seed=0).advance())
-    service.store.close()
+    service.close()
     return db
 
 

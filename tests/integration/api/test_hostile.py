@@ -17,7 +17,8 @@ from trimtab.api.client import Client, ClientError
 from trimtab.api.health_view import health_view, job_view
 from trimtab.api.metrics import MAX_JOBS
 from trimtab.api.service import Service
-from trimtab.storage.store import ConflictError, Store
+from trimtab.storage.database import Database
+from trimtab.storage.store import ConflictError
 
 GOOD = {"job": "run", "attempt": 1, "step": 0}
 HALF = "\ud800"
@@ -125,7 +126,7 @@ def test_settings_that_were_accepted_stay(db: Path) -> None:
         for thread in threads:
             thread.join()
     assert {json.loads(job.config)["window"] for job in service.store.jobs()} == {7}
-    service.store.close()
+    service.close()
 
 
 class Clock:
@@ -140,8 +141,8 @@ class Clock:
 
 def on(db: Path) -> tuple[Service, Clock]:
     clock = Clock()
-    service = Service(Store(db), clock=clock)
-    service.store.migrate()
+    service = Service(Database(db), clock=clock)
+    service.store.database.migrate()
     return service, clock
 
 
@@ -166,7 +167,7 @@ def test_a_silent_job_is_not_green_and_strays_do_not_refresh_it(db: Path) -> Non
     assert (line.state, line.silent, line.age, line.last_received_at) == (State.NOT_OBSERVED, True, 1201.0, last)
     service.ingest(stray)
     assert job_view(service, "run").state is State.OK
-    service.store.close()
+    service.close()
 
 
 def test_a_job_whose_summaries_go_to_quarantine_is_not_green(db: Path) -> None:
@@ -180,7 +181,7 @@ def test_a_job_whose_summaries_go_to_quarantine_is_not_green(db: Path) -> None:
     report(service, clock, plant, 4, every=200.0)
     line = job_view(service, "run")
     assert (line.state, line.quarantined) == (State.OK, 1)
-    service.store.close()
+    service.close()
 
 
 def test_metrics_choose_the_jobs_that_report(db: Path) -> None:
@@ -189,7 +190,7 @@ def test_metrics_choose_the_jobs_that_report(db: Path) -> None:
     for number in range(MAX_JOBS):
         service.register(f"idle{number}", config=None, mode=Mode.OBSERVE, issuer="me", reason="r")
     assert b'trimtab_step{job="old-timer"}' in create_app(service).state.metrics.exposition()
-    service.store.close()
+    service.close()
 
 
 def test_one_broken_job_does_not_take_the_others_out_of_the_metrics(db: Path) -> None:
@@ -204,7 +205,7 @@ def test_one_broken_job_does_not_take_the_others_out_of_the_metrics(db: Path) ->
     assert 'trimtab_step{job="good"}' in told
     assert 'job="bad"' not in told
     assert "trimtab_unreadable_jobs 1.0" in told
-    service.store.close()
+    service.close()
 
 
 def test_a_summary_that_the_service_fails_on_is_counted(db: Path) -> None:
@@ -214,4 +215,4 @@ def test_a_summary_that_the_service_fails_on_is_counted(db: Path) -> None:
     with pytest.raises(ZeroDivisionError), metrics.ingest():
         raise ZeroDivisionError
     assert b'trimtab_ingest_summaries_total{result="failed"} 1.0' in metrics.exposition()
-    service.store.close()
+    service.close()

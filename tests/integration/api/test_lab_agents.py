@@ -12,6 +12,7 @@ from trimtab.api.lab.cell_run import LEDGER, train_cell
 from trimtab.api.lab.cells import Cell, load_lab
 from trimtab.api.lab.figures import figures
 from trimtab.api.service import Service
+from trimtab.storage.database import Database
 from trimtab.storage.store import Store
 from trimtab.storage.values import EntryKind
 from trimtab.trainer.run import STEPS, execute
@@ -27,10 +28,10 @@ def late(folder: Path) -> Cell:
 
 def ledger(cell: Cell, folder: Path) -> tuple[list[tuple[int | None, int | None]], list[tuple[int, str]]]:
     """Attempt and step of each summary, and step and mode of each change of mode."""
-    store = Store(folder / LEDGER, read_only=True)
+    store = Store(Database(folder / LEDGER, read_only=True))
     entries = [one for one in store.recorded(cell.job).entries if one.kind is EntryKind.SUMMARY]
     events = store.events(cell.job, kinds=[EventKind.MODE_CHANGED])
-    store.close()
+    store.database.close()
     return [(one.attempt, one.step) for one in entries], [(one.step, one.detail["after"]) for one in events]
 
 
@@ -54,7 +55,7 @@ def test_a_restore_within_a_cell_leaves_both_attempts_and_the_newest_is_read(tmp
             service.operate(action)
 
     execute(cell.config, url=f"local:{folder / LEDGER}", job=cell.job, out=folder, attempt=1, on_step=back)
-    service.store.close()
+    service.close()
     summaries, _ = ledger(cell, folder)
     assert summaries[12:] == [(1, step) for step in range(10)] + [(2, step) for step in range(4, 12)]
     rows = [json.loads(line) for line in (folder / STEPS).read_text().splitlines()]

@@ -16,7 +16,7 @@ from trimtab.api.app import create_app
 from trimtab.api.client import Client, ClientError
 from trimtab.api.metrics import QUIET_AFTER
 from trimtab.api.service import Service
-from trimtab.storage.store import Store
+from trimtab.storage.database import Database
 
 
 def scraped(http: httpx.Client) -> dict[str, dict[tuple[str, ...], float]]:
@@ -76,8 +76,8 @@ def test_labels_are_bounded_whatever_a_run_reports(client: Client, http: httpx.C
 
 def test_a_job_that_has_gone_quiet_is_exported_no_more(db: Path) -> None:
     now = [1000.0]
-    service = Service(Store(db), clock=lambda: now[0])
-    service.store.migrate()
+    service = Service(Database(db), clock=lambda: now[0])
+    service.store.database.migrate()
     service.ingest(Plant(seed=0).advance())
     metrics = create_app(service).state.metrics
     assert b'trimtab_step{job="run"}' in metrics.exposition()

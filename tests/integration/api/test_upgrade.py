@@ -99,7 +99,7 @@ def test_a_decision_that_does_not_fit_its_past_any_more_is_passed_over(service: 
 def test_a_state_is_folded_again_before_the_first_step_of_an_embedded_agent(db: Path) -> None:
     service = Service.open(db)
     service.ingest(Plant(seed=0).advance())
-    service.store.close()
+    service.close()
     gone(db)
     transport = LocalTransport(db, "run")
     stored = transport.service.store.state("run")
@@ -110,7 +110,7 @@ def test_a_state_is_folded_again_before_the_first_step_of_an_embedded_agent(db: 
 def test_serving_folds_again_before_it_is_ready(db: Path) -> None:
     service = Service.open(db)
     service.ingest(Plant(seed=0).advance())
-    service.store.close()
+    service.close()
     gone(db)
     assert [job.name for job in service.stale()] == ["run"]
     with serving(db):

@@ -197,7 +197,7 @@ def test_a_checkpoint_that_one_rank_cannot_read_is_gone_back_to_by_none(
     assert [(step.attempt, step.step) for step in first] == [(7, step) for step in range(8)]
     service = Service.open(tmp_path / "agent.db")
     entry = service.store.latest_summary("t")
-    service.store.close()
+    service.close()
     assert entry is not None
     (refusal,) = json.loads(entry.payload)["refusals"]
     assert refusal.startswith("restore: ")

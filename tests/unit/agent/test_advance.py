@@ -37,7 +37,7 @@ LEDGER = recorded(Plant(seed=0, noisy_from=12), 60)
 
 def replayed(config: AgentConfig, ledger: list[StepSummary | OperatorAction]) -> tuple[RunState, list[Event]]:
     """The last state and every event."""
-    outcomes = list(replay(config, "run", ledger))
+    outcomes = list(replay(config, RunState.initial("run", config.mode), ledger))
     return outcomes[-1].state, [event for outcome in outcomes for event in outcome.events]
 
 
@@ -58,7 +58,7 @@ def test_replay_under_other_settings_judges_otherwise() -> None:
 
 
 def test_replay_of_nothing_is_nothing() -> None:
-    assert list(replay(AUTO, "run", [])) == []
+    assert list(replay(AUTO, RunState.initial("run", AUTO.mode), [])) == []
 
 
 def test_replay_passes_over_a_decision_that_does_not_fit_its_past() -> None:

@@ -10,11 +10,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy.exc import OperationalError
 
+from trimtab.storage.database import Database
 from trimtab.storage.engine import StorageError, open_engine
 from trimtab.storage.queries import UnknownJobError
 from trimtab.storage.store import Appended, ConfigFixedError, ConflictError, Store
 from trimtab.storage.tables import Base
-from trimtab.storage.values import Entry, EntryKind, Folded, NewEvent, Past, StoredState
+from trimtab.storage.values import Arrival, Entry, EntryKind, Folded, NewEvent, Past, StoredState
 
 ENTRY = Entry(kind=EntryKind.SUMMARY, payload='{"a":1}', digest="d" * 64, received_at=10.0, attempt=1, step=0, rank=0)
 ACTION = Entry(kind=EntryKind.OPERATOR, payload="{}", digest="e" * 64, received_at=11.0)
@@ -27,30 +28,33 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Store:
-    store = Store(path)
-    store.migrate()
+    store = Store(Database(path))
+    store.database.migrate()
     return store
 
 
-def counting(past: Past) -> Folded[int]:
-    """A fold whose state is the number of entries so far, with one event each."""
-    n = int(past.state.state if past.state else 0) + 1
+def counting(past: Past, _arrival: Arrival, _is_new: bool) -> Folded[int]:
+    """A fold whose state is the number of entries so far, with one event each and a snapshot of every second state."""
+    n = past.seq + 1
     event = NewEvent(kind="counted", attempt=1, step=n, message=f"entry {n}", detail=f'{{"n": {n}}}')
-    return Folded(state=counted(n), events=(event,), signals={"n": float(n), "broken": float("nan")}, result=n)
+    snapshot = counted(n) if n % 2 == 0 else None
+    signals = {"n": float(n), "broken": float("nan"), "endless": float("-inf")}
+    return Folded(events=(event,), signals=signals, result=n, snapshot=snapshot)
 
 
 def counted(n: int) -> StoredState:
-    return StoredState(state=str(n), schema="s" * 64)
-
-
-def silent(past: Past) -> Folded[int]:
-    """The same without signals, as for an action."""
-    return replace(counting(past), signals={})
+    return StoredState(state=str(n), schema="s" * 64, seq=n)
 
 
 def put(store: Store, entry: Entry, job: str = "run") -> tuple[Appended, int]:
-    fold = counting if entry.kind is EntryKind.SUMMARY else silent
-    return store.append(job, entry, fold, config_if_new='{"window": 5}')
+    answer = store.append([Arrival(job=job, entry=entry)], counting, config_if_new='{"window": 5}')[0]
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def snapshot(store: Store, job: str = "run") -> StoredState | None:
+    return store.read(job, lambda past: past.snapshot())
 
 
 def test_an_entry_is_stored_with_everything_that_it_changes(store: Store) -> None:
@@ -63,7 +67,7 @@ def test_an_entry_is_stored_with_everything_that_it_changes(store: Store) -> Non
         (1, 1, "counted", "entry 1", {"n": 1}),
         (2, 2, "counted", "entry 2", {"n": 2}),
     ]
-    assert recorded.state == store.state("run") == counted(2)
+    assert recorded.state == snapshot(store) == counted(2)
     assert store.job("run").rows == 2
 
 
@@ -89,11 +93,11 @@ def test_actions_have_no_key(store: Store) -> None:
 
 
 def test_a_fold_that_raises_stores_nothing_not_even_the_job(store: Store) -> None:
-    def broken(_past: Past) -> Folded[int]:
+    def broken(_past: Past, _arrival: Arrival, _is_new: bool) -> Folded[int]:
         raise RuntimeError("no")
 
-    with pytest.raises(RuntimeError, match="no"):
-        store.append("run", ENTRY, broken, config_if_new="{}")
+    (answer,) = store.append([Arrival(job="run", entry=ENTRY)], broken, config_if_new="{}")
+    assert repr(answer) == "RuntimeError('no')"
     assert store.jobs() == []
     assert put(store, ENTRY) == (Appended.STORED, 1)
 
@@ -106,26 +110,25 @@ def test_jobs_are_counted_apart_and_listed_newest_first(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "read", ["job", "state", "recorded", "latest_summary", "events", "signal_names", "quarantined"]
+    "read", ["job", "recorded", "latest_summary", "events", "signal_names", "quarantined"]
 )
 def test_an_unknown_job_is_an_error_everywhere(store: Store, read: str) -> None:
     with pytest.raises(UnknownJobError, match="there is no job 'nope'"):
         getattr(store, read)("nope")
 
 
-def test_non_finite_signals_keep_their_kind(store: Store, path: Path) -> None:
+def test_non_finite_signals_are_what_they_were(store: Store) -> None:
     put(store, ENTRY)
     put(store, ACTION)
     put(store, replace(ENTRY, step=1, digest="a" * 64))
     n, broken, unseen = store.signals("run", ["n", "broken", "unseen"], 1)
     assert (n.steps, n.values) == ((0, 1), (1.0, 3.0))
     assert list(map(repr, broken.values)) == ["nan", "nan"]
+    assert store.signals("run", ["endless"], 1)[0].values == (float("-inf"), float("-inf"))
     assert unseen.steps == ()
-    assert store.signal_names("run") == ["broken", "n"]
+    assert store.signal_names("run") == ["broken", "endless", "n"]
     assert store.signals_at("run", 1, 1)["n"] == 3.0
     assert store.attempts("run") == [1]
-    rows = sqlite3.connect(path).execute("SELECT DISTINCT value, kind FROM signals WHERE name = 'broken'").fetchall()
-    assert rows == [(None, "nan")]
 
 
 @pytest.mark.parametrize("ranks", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
@@ -146,23 +149,58 @@ def test_a_job_of_which_rank_0_says_nothing_has_no_chart(store: Store) -> None:
     assert store.latest_summary("run") is None
 
 
-def test_a_state_is_rebuilt_from_the_ledger_in_order(store: Store) -> None:
+def test_entries_of_one_transaction_are_answered_one_by_one(store: Store) -> None:
+    put(store, ENTRY)
+    wanted = [
+        ("run", replace(ENTRY, step=1)),
+        ("run", replace(ENTRY, step=1)),
+        ("run", replace(ENTRY, digest="f" * 64)),
+        ("other", ENTRY),
+        ("run", ACTION),
+        ("run", replace(ENTRY, step=1, digest="a" * 64)),
+    ]
+    arrivals = [Arrival(job=job, entry=entry) for job, entry in wanted]
+    answers = store.append(arrivals, counting, config_if_new="{}")
+    assert [type(each) if isinstance(each, Exception) else each for each in answers] == [
+        (Appended.STORED, 2),
+        (Appended.DUPLICATE, 3),
+        ConflictError,
+        (Appended.STORED, 1),
+        (Appended.STORED, 3),
+        ConflictError,
+    ]
+    assert [entry.seq for entry in store.recorded("run").entries] == [1, 2, 3]
+    assert [event.number for event in store.events("run")] == [1, 2, 3]
+    assert [event.number for event in store.events("other")] == [1]
+    assert store.quarantined("run") == 2
+    assert snapshot(store) == counted(2)
+
+
+def test_a_snapshot_is_made_of_the_ledger_in_order(store: Store) -> None:
     for step in range(3):
         put(store, replace(ENTRY, step=step))
 
     def steps(past: Past) -> StoredState:
-        assert (past.job, past.config, past.state) == ("run", '{"window": 5}', counted(3))
-        return StoredState(state=repr([entry.step for entry in past.entries()]), schema="other")
+        assert (past.job, past.config, past.seq, past.snapshot()) == ("run", '{"window": 5}', 3, counted(2))
+        read = repr([[entry.step for entry in past.entries(n)] for n in (0, 2)])
+        return StoredState(state=read, schema="other", seq=past.seq)
 
-    rebuilt = store.rebuild("run", steps)
-    assert store.state("run") == rebuilt == StoredState(state="[0, 1, 2]", schema="other")
+    kept = store.snapshot("run", steps)
+    assert snapshot(store) == kept == StoredState(state="[[0, 1, 2], [2]]", schema="other", seq=3)
     with pytest.raises(UnknownJobError):
-        store.rebuild("nope", steps)
+        store.snapshot("nope", steps)
+
+
+def test_an_older_snapshot_does_not_take_the_place_of_a_newer_one(store: Store) -> None:
+    for step in range(4):
+        put(store, replace(ENTRY, step=step))
+    store.snapshot("run", lambda _: counted(3))
+    assert snapshot(store) == counted(4)
 
 
 def test_a_file_that_is_only_read_is_not_written_to(store: Store, path: Path) -> None:
     put(store, ENTRY)
-    reader = Store(path, read_only=True)
+    reader = Store(Database(path, read_only=True))
     put(store, replace(ENTRY, step=1))
     assert reader.recorded("run") == store.recorded("run")
     with pytest.raises(OperationalError, match="readonly database"):
@@ -171,10 +209,10 @@ def test_a_file_that_is_only_read_is_not_written_to(store: Store, path: Path) ->
 
 def test_a_file_that_is_only_read_may_have_any_name(tmp_path: Path) -> None:
     path = tmp_path / "50% of a?b #1.db"
-    store = Store(path)
-    store.migrate()
+    store = Store(Database(path))
+    store.database.migrate()
     put(store, ENTRY)
-    assert [job.name for job in Store(path, read_only=True).jobs()] == ["run"]
+    assert [job.name for job in Store(Database(path, read_only=True)).jobs()] == ["run"]
 
 
 def test_events_are_paged_and_filtered(store: Store) -> None:
@@ -227,49 +265,37 @@ def test_threads_that_send_the_same_entries_store_each_once_and_in_order(store: 
     assert outcomes.count(Appended.STORED) == 10
     assert outcomes.count(Appended.DUPLICATE) == 70
     assert [entry.seq for entry in store.recorded("run").entries] == list(range(1, 11))
-    assert store.state("run") == counted(10)
+    assert snapshot(store) == counted(10)
 
 
 def test_two_stores_on_one_file_see_each_other(store: Store, path: Path) -> None:
-    other = Store(path)
+    other = Store(Database(path))
     put(store, ENTRY)
     assert put(other, replace(ENTRY, step=1)) == (Appended.STORED, 2)
-    assert store.state("run") == counted(2)
+    assert snapshot(store) == counted(2)
 
 
 def test_the_migrations_make_exactly_the_tables(path: Path) -> None:
-    Store(path).migrate()
+    Database(path).migrate()
     with open_engine(path).connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Base.metadata) == []
 
 
-def test_states_of_before_they_had_a_schema_are_left_behind(store: Store, path: Path) -> None:
-    put(store, ENTRY)
-    with sqlite3.connect(path) as connection:
-        connection.executescript(
-            "DROP TABLE run_states; CREATE TABLE run_states (job_id INTEGER PRIMARY KEY, version INTEGER, state TEXT);"
-            "INSERT INTO run_states VALUES (1, 1, 'old'); UPDATE alembic_version SET version_num = '0001'"
-        )
-    store.migrate()
-    assert store.state("run") is None
-    assert store.job("run").rows == 1
-
-
 def test_migrating_again_changes_nothing_and_readiness_follows(path: Path) -> None:
-    store = Store(path)
-    assert store.not_ready() == ["the schema is at nothing, not at 0002; restart the service to migrate it"]
-    store.migrate()
-    store.migrate()
-    assert store.not_ready() == []
+    store = Store(Database(path))
+    assert store.database.not_ready() == ["the schema is at nothing, not at 0006; restart the service to migrate it"]
+    store.database.migrate()
+    store.database.migrate()
+    assert store.database.not_ready() == []
 
 
 def test_a_schema_of_a_newer_program_is_refused(store: Store, path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(StorageError, match="upgrade trimtab"):
-        Store(path).migrate()
-    assert store.not_ready() == ["the schema is at 9999, not at 0002; restart the service to migrate it"]
+        Database(path).migrate()
+    assert store.database.not_ready() == ["the schema is at 9999, not at 0006; restart the service to migrate it"]
 
 
 def test_sqlite_is_set_up_for_one_writer_and_many_readers(path: Path) -> None:
@@ -283,16 +309,16 @@ def test_sqlite_is_set_up_for_one_writer_and_many_readers(path: Path) -> None:
 
 def test_a_path_that_cannot_be_is_told_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="does not exist; make it"):
-        Store(tmp_path / "no" / "agent.db")
+        Database(tmp_path / "no" / "agent.db")
     with pytest.raises(StorageError, match="is a folder"):
-        Store(tmp_path)
+        Database(tmp_path)
     with pytest.raises(StorageError, match="cannot be used"):
-        Store("nonsense://host/db")
+        Database("nonsense://host/db")
 
 
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("remember the milk\n" * 100)
     with pytest.raises(StorageError, match="cannot be used: file is not a database"):
-        Store(path).migrate()
+        Database(path).migrate()
     assert path.read_text().startswith("remember the milk")

@@ -1,8 +1,8 @@
-"""The tables. The ledger is the truth; everything beside it was worked out from it.
+"""Jobs, their ledgers, and what was folded from them. The ledger is the truth; everything beside it was worked out.
 
-JSON is stored as text that this project wrote itself (`trimtab.storage.codec`), because a database's JSON type either
-refuses NaN or loses it. A signal that is not finite is stored as its kind beside an empty value, because SQLite turns
-NaN into NULL.
+JSON is text that this project wrote itself (`trimtab.storage.codec`), because a database's JSON type either refuses NaN
+or loses it. Payloads are packed (`trimtab.storage.packing`): a summary of 20 KB takes 5. The signals of one step are one
+row of 64-bit floats, in which NaN and the infinities are what they are (ADR 0014).
 """
 
 from __future__ import annotations
@@ -14,27 +14,15 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     Integer,
-    MetaData,
+    LargeBinary,
     String,
     Text,
     UniqueConstraint,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import Mapped, mapped_column
 
 from trimtab.hooks.records import MAX_JOB_LENGTH
-
-
-class Base(DeclarativeBase):
-    """Common metadata; every constraint has a predictable name, so that a migration can drop it."""
-
-    metadata = MetaData(
-        naming_convention={
-            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-            "pk": "pk_%(table_name)s",
-        }
-    )
+from trimtab.storage.tables.base import Base
 
 
 class JobRow(Base):
@@ -47,6 +35,8 @@ class JobRow(Base):
     config: Mapped[str] = mapped_column(Text)
     created_at: Mapped[float] = mapped_column(Float)
     """Unix seconds."""
+    archived_at: Mapped[float | None] = mapped_column(Float)
+    """Unix seconds; NULL while the job is among those that are watched."""
 
 
 class LedgerRow(Base):
@@ -62,7 +52,7 @@ class LedgerRow(Base):
     """Like `step` and `rank`, NULL for an operator's action, which no key can repeat."""
     step: Mapped[int | None] = mapped_column(BigInteger)
     rank: Mapped[int | None] = mapped_column(Integer)
-    payload: Mapped[str] = mapped_column(Text)
+    payload: Mapped[bytes] = mapped_column(LargeBinary)
     digest: Mapped[str] = mapped_column(String(64))
     """SHA-256 of the payload with sorted keys, hexadecimal."""
     received_at: Mapped[float] = mapped_column(Float)
@@ -79,7 +69,7 @@ class QuarantineRow(Base):
     seq: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     """The ledger row that holds the key."""
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
-    payload: Mapped[str] = mapped_column(Text)
+    payload: Mapped[bytes] = mapped_column(LargeBinary)
     received_at: Mapped[float] = mapped_column(Float)
 
 
@@ -104,24 +94,43 @@ class EventRow(Base):
 
 
 class RunStateRow(Base):
-    """The state of one job after its last ledger row: a cache, folded again where its schema is another version's."""
+    """A snapshot of one job's state: a cache of the fold. The state is this one with the rest of the ledger folded in.
+
+    A snapshot of another version's schema is none, and the ledger is folded again from its start.
+    """
 
     __tablename__ = "run_states"
 
     job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    seq: Mapped[int] = mapped_column(Integer)
+    """The ledger row after which the state was this one; it only grows."""
     schema: Mapped[str] = mapped_column(String(64))
     state: Mapped[str] = mapped_column(Text)
 
 
-class SignalRow(Base):
-    """One signal at one step, for charts."""
+class SignalSetRow(Base):
+    """Names of signals that were observed together; a job has few such sets."""
 
-    __tablename__ = "signals"
+    __tablename__ = "signal_sets"
+    __table_args__ = (UniqueConstraint("job_id", "digest"),)
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id"))
+    digest: Mapped[str] = mapped_column(String(64))
+    """Of `names`."""
+    names: Mapped[str] = mapped_column(Text)
+    """JSON list."""
+
+
+class ObservationRow(Base):
+    """Every signal of one step that was observed, for charts. A signal that was not is in no set: it is not NaN."""
+
+    __tablename__ = "observations"
     __table_args__ = ({"sqlite_with_rowid": False},)
 
     job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
-    name: Mapped[str] = mapped_column(String(128), primary_key=True)
     attempt: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     step: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
-    value: Mapped[float | None] = mapped_column(Float)
-    kind: Mapped[str] = mapped_column(String(8))
+    set_id: Mapped[int] = mapped_column(ForeignKey("signal_sets.id"))
+    values: Mapped[bytes] = mapped_column(LargeBinary)
+    """64-bit little-endian floats, in the order of the set's names."""

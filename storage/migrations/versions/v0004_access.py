@@ -1,0 +1,13 @@
+"""Tokens, sessions and the audit trail.
+
+Revision: 0004, after 0003
+"""
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Apply it."""

@@ -1,0 +1,13 @@
+"""Endpoints, alerts and their deliveries.
+
+Revision: 0005, after 0004
+"""
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Apply it."""

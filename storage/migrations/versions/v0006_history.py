@@ -1,0 +1,13 @@
+"""Roll-ups, and ledgers that begin later.
+
+Revision: 0006, after 0005
+"""
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Apply it."""

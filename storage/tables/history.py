@@ -1,0 +1,1 @@
+"""Roll-ups of summaries, and how far a ledger goes back."""
