@@ -36,6 +36,8 @@ class PolicySettings:
     """Steps that a remedy in effect is given before the next one is tried."""
     canary: int = 20
     """Steps that a change in effect is watched for harm, with nothing else changed meanwhile."""
+    expire: int = 100
+    """Steps that a proposal waits for an answer. It is made again while its ground lasts, from what is seen then."""
     budget: int = 10
     """Most actions in any 1000 steps, rollbacks included; one is made only where there is room for its rollback."""
     relax_std: float = 0.1
@@ -50,6 +52,7 @@ class PolicySettings:
         require(not unknown, "policy.allow", self.allow, f"among {', '.join(REMEDIES)}")
         for name in ("settle", "cooldown", "verify", "budget", "relax_after"):
             require(0 <= getattr(self, name) <= MOST, f"policy.{name}", getattr(self, name), f"0 to {MOST}")
+        require(1 <= self.expire <= MOST, "policy.expire", self.expire, f"1 to {MOST} steps")
         require(10 <= self.canary <= 1000, "policy.canary", self.canary, "10 to 1000 steps")
         require(self.relax_std > 0, "policy.relax_std", self.relax_std, "above 0")
         require(0 <= self.ess_floor < 1, "policy.ess_floor", self.ess_floor, "in [0, 1)")

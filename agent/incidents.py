@@ -11,6 +11,7 @@
 - Inhibition and grouping: of incidents with one cause, one is told (`trimtab.agent.grouping`).
 - Silences: what a person does not want to be told of is there all the same, and acted on.
 - Grace: what alarms right after a resume is a transient until the grace is over (`trimtab.agent.resume`).
+- Acknowledgement: who looks after an incident is on record until it gets worse, or begins again.
 - A fingerprint is job and detector, so a condition that comes back is the same incident, counted in `occurrences`.
 """
 
@@ -178,7 +179,15 @@ def _alarmed(before: Incident | None, verdict: Verdict, settings: IncidentSettin
         )
     else:
         worst = State.CRITICAL if State.CRITICAL in (before.severity, verdict.state) else State.WARN
-        current = replace(before, severity=worst, last_alarm_step=now.step, alarms=before.alarms + 1, clean=0)
+        looked_after = None if begins or worst is not before.severity else before.acknowledged
+        current = replace(
+            before,
+            severity=worst,
+            last_alarm_step=now.step,
+            alarms=before.alarms + 1,
+            clean=0,
+            acknowledged=looked_after,
+        )
     flaps = len(onsets) >= settings.flap_count
     current = replace(
         current,

@@ -8,9 +8,10 @@ from trimtab.agent.changes import AGENT, Decision, changed, enacted, event, outd
 from trimtab.agent.checks import MOST
 from trimtab.agent.detector import Role
 from trimtab.agent.detectors import DETECTORS
-from trimtab.agent.incidents import alarming, fingerprint
+from trimtab.agent.incidents import alarming, fingerprint, is_open
 from trimtab.agent.run_state import Ladder, RunState
 from trimtab.agent.state import (
+    Acknowledgement,
     Direction,
     Event,
     EventKind,
@@ -46,6 +47,7 @@ def obeyed(state: RunState, action: OperatorAction) -> Decision:
         OperatorVerb.KILL: _killed,
         OperatorVerb.SILENCE: _silenced,
         OperatorVerb.UNSILENCE: _unsilenced,
+        OperatorVerb.ACKNOWLEDGE: _acknowledged,
     }[action.verb](state, action)
 
 
@@ -153,9 +155,19 @@ def _standing(state: RunState, action: OperatorAction) -> Proposal:
                     f"proposal: {proposal.id} was worked out against generation {proposal.base_generation}, "
                     f"and the controls are at {state.generation}"
                 )
+            _check_seen(state, proposal, action)
             return proposal
     standing = ", ".join(str(proposal.id) for proposal in state.proposals) or "none"
     raise OperatorError(f"proposal: {action.proposal} does not stand; standing: {standing}")
+
+
+def _check_seen(state: RunState, proposal: Proposal, action: OperatorAction) -> None:
+    """Refuse a decision on other changes than those of the proposal."""
+    proposed = proposal.changes(state.overrides)
+    if action.changes is not None and action.changes != proposed:
+        raise OperatorError(
+            f"changes: {action.changes} are not those of proposal {proposal.id}, {proposed}; look at it again"
+        )
 
 
 def _check_possible(state: RunState, proposal: Proposal) -> None:
@@ -222,6 +234,17 @@ def _unsilenced(state: RunState, action: OperatorAction) -> Decision:
         raise OperatorError(f"target: {action.target!r} is not silenced; silenced: {silenced}")
     row = event(state, EventKind.UNSILENCED, action.reason, fingerprint=key, issuer=action.issuer)
     return replace(state, silences=rest), (row,)
+
+
+def _acknowledged(state: RunState, action: OperatorAction) -> Decision:
+    key = _silenceable(state, action)
+    incident = state.incidents.get(key)
+    if incident is None or not is_open(incident):
+        there = ", ".join(each.detector for each in state.incidents.values() if is_open(each)) or "none"
+        raise OperatorError(f"target: {action.target!r} has no open incident; open: {there}")
+    by = Acknowledgement(issuer=action.issuer, reason=action.reason, step=max(state.last_step, 0))
+    row = event(state, EventKind.ACKNOWLEDGED, action.reason, fingerprint=key, issuer=action.issuer)
+    return replace(state, incidents={**state.incidents, key: replace(incident, acknowledged=by)}), (row,)
 
 
 def _silenceable(state: RunState, action: OperatorAction) -> str:

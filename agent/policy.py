@@ -51,7 +51,7 @@ def decided(config: AgentConfig, state: RunState, reading: Reading) -> Decision:
     if state.mode is Mode.AUTO:
         state, kept = pinned(config, state)
         events += kept
-    state, more = _revised(_calmed(config, state, reading))
+    state, more = _revised(_calmed(config, state, reading), config.policy.expire)
     wrong = what_is_wrong(state, reading, patience=config.policy.verify)
     harm = unhelped(config, state)
     if wrong is None and harm is not None:
@@ -95,14 +95,17 @@ def _calmed(config: AgentConfig, state: RunState, reading: Reading) -> RunState:
     return replace(state, ladder=replace(state.ladder, calm=state.ladder.calm + 1 if quiet else 0))
 
 
-def _revised(state: RunState) -> Decision:
-    """Withdraw proposals that lost their ground; forget refusals once signature and harm are over."""
+def _revised(state: RunState, patience: int) -> Decision:
+    """Withdraw proposals that lost their ground, or were not answered within `patience` steps; forget refusals once
+    signature and harm are over."""
     events: tuple[Event, ...] = ()
     for proposal in state.proposals:
         if proposal.direction is Direction.RELAX:
             lost = None if state.ladder.calm else "its cause is back"
         else:
             lost = None if is_open(state.incidents.get(proposal.incident)) else "its incident ended"
+        if lost is None and state.tick >= proposal.until_tick:
+            lost = f"nobody answered within {patience} steps"
         if lost is not None:
             state, more = without(state, proposal, lost)
             events += more
@@ -133,7 +136,7 @@ def _tightened(
             return state, events
         outcome, expected = _offer(config, state, reading, reported, name)
         if isinstance(outcome, dict):
-            proposal = _proposal(state, Direction.TIGHTEN, name, ladder, state.overrides | outcome, incident)
+            proposal = _proposal(config, state, Direction.TIGHTEN, name, ladder, state.overrides | outcome, incident)
             state, more = _by_mode(state, proposal, expected)
             return state, (*events, *more)
         state = replace(state, ladder=replace(state.ladder, refused=state.ladder.refused | {name: outcome.reason}))
@@ -204,11 +207,12 @@ def _relaxed(config: AgentConfig, state: RunState) -> Decision:
     incident = state.incidents[rung.incident]
     message = f"its cause has been gone for {ladder.calm} steps"
     relaxation = replace(incident, message=message)
-    proposal = _proposal(state, Direction.RELAX, rung.remedy, (rung.remedy,), lower.overrides, relaxation)
+    proposal = _proposal(config, state, Direction.RELAX, rung.remedy, (rung.remedy,), lower.overrides, relaxation)
     return _by_mode(state, proposal, {})
 
 
 def _proposal(
+    config: AgentConfig,
     state: RunState,
     direction: Direction,
     remedy: str,
@@ -225,6 +229,7 @@ def _proposal(
         step=state.last_step,
         overrides=overrides,
         base_generation=state.generation,
+        until_tick=state.tick + config.policy.expire,
         reason=f"{remedy}: {incident.message}",
     )
 

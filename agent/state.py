@@ -5,6 +5,7 @@ All of it is plain data that survives JSON unchanged (floats by repr), so a stor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -66,6 +67,8 @@ class EventKind(StrEnum):
     """Something alarms right after a resume; it is an incident only if it stays."""
     SILENCED = "silenced"
     UNSILENCED = "unsilenced"
+    ACKNOWLEDGED = "acknowledged"
+    """A person looks after an incident."""
     PROPOSED = "proposed"
     APPROVED = "approved"
     REJECTED = "rejected"
@@ -84,7 +87,7 @@ class EventKind(StrEnum):
     KILLED = "killed"
     """A person lifted every override and took the agent's hands off."""
     WITHDRAWN = "withdrawn"
-    """A proposal lost its ground: its incident ended, or the controls changed under it."""
+    """A proposal lost its ground: its incident ended, the controls changed under it, or nobody answered in time."""
     CONTROLS_CHANGED = "controls_changed"
     CONTROLS_APPLIED = "controls_applied"
     CONTROLS_TAKEN_OVER = "controls_taken_over"
@@ -132,6 +135,15 @@ class Verdict(Finding):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledgement:
+    """A person looks after an incident, as it is: one that gets worse, or comes back, is nobody's again."""
+
+    issuer: str
+    reason: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
     """A condition that lasts. One fingerprint has at most one incident that is not resolved."""
 
@@ -160,6 +172,8 @@ class Incident:
     """Fingerprint of the incident that explains it: both are told as one. None where it is told for itself."""
     silenced: bool = False
     """A person does not want to be told of it."""
+    acknowledged: Acknowledgement | None = None
+    """Who looks after it; None while nobody does. It is judged, told and acted on all the same."""
     resolved_step: int | None = None
     message: str = ""
     evidence: dict[str, float] = field(default_factory=dict)
@@ -227,7 +241,14 @@ class Proposal:
     """Complete overrides after the change."""
     base_generation: int
     """Generation that the change was worked out against; at another generation it is void."""
+    until_tick: int
+    """First summary, counted over all attempts, at which it is void for want of an answer."""
     reason: str
+
+    def changes(self, before: Mapping[str, ControlValue]) -> dict[str, ControlValue | None]:
+        """What it changes of the overrides `before`: the values that it sets, and None for those that it lifts."""
+        lifted: dict[str, ControlValue | None] = {name: None for name in before if name not in self.overrides}
+        return lifted | {name: value for name, value in self.overrides.items() if before.get(name) != value}
 
 
 class OperatorVerb(StrEnum):
@@ -241,6 +262,8 @@ class OperatorVerb(StrEnum):
     """Lift every override, whoever set it, and observe."""
     SILENCE = "silence"
     UNSILENCE = "unsilence"
+    ACKNOWLEDGE = "acknowledge"
+    """Look after an incident."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +280,10 @@ class OperatorAction:
     """For `set_mode`."""
     proposal: int | None = None
     """For `approve` and `reject`: the proposal's id."""
+    changes: dict[str, ControlValue | None] | None = None
+    """For `approve` and `reject`: the very changes that the person saw, None where an override is lifted; another
+    proposal under that id is not decided on. None in older ledgers, where nothing was compared."""
     target: str = ""
-    """For `silence` and `unsilence`: a detector, or the fingerprint of an incident."""
+    """For `silence`, `unsilence` and `acknowledge`: a detector, or the fingerprint of an incident."""
     steps: int | None = None
     """For `silence`: how many steps it lasts; None until it is cancelled."""

@@ -1,10 +1,12 @@
 """Incidents: exact phases for exact verdicts."""
 
+from dataclasses import replace
+
 import pytest
 
 from trimtab.agent.detectors import DETECTORS
 from trimtab.agent.incidents import IncidentSettings, Moment, advanced, fingerprint
-from trimtab.agent.state import Incident, Phase, State, Verdict
+from trimtab.agent.state import Acknowledgement, Incident, Phase, State, Verdict
 
 SETTINGS = IncidentSettings(for_steps=1, keep_firing_for=3, group_interval=4, flap_steps=10)
 LETTERS = {
@@ -182,3 +184,19 @@ def test_every_incident_says_its_likely_cause_what_to_do_and_what_it_costs(name:
 def test_the_resolution_says_what_it_rests_on() -> None:
     history, _ = played(mismatch="cooo")
     assert history[-1]["j/mismatch"].message == "no alarm in 3 judged steps; the last, at step 0: mismatch 0"
+
+
+@pytest.mark.parametrize(
+    ("letters", "acknowledged"),
+    [("www", True), ("wwoow", True), ("wwc", False), ("ccw", True), ("wwooow", False), ("wwoooww", False)],
+)
+def test_an_acknowledgement_is_of_the_incident_as_it_is(letters: str, acknowledged: bool) -> None:
+    history, _ = played(mismatch=letters[:2])
+    [(key, incident)] = history[-1].items()
+    by = Acknowledgement(issuer="ada", reason="on it", step=1)
+    incidents = {key: replace(incident, acknowledged=by)}
+    for step, letter in enumerate(letters[2:], start=2):
+        verdicts = {"mismatch": Verdict(detector="mismatch", state=LETTERS[letter])}
+        now = Moment(job="j", attempt=1, step=step, tick=step + 1)
+        incidents, _ = advanced(incidents, verdicts, SETTINGS, now)
+    assert (incidents[key].acknowledged == by) is acknowledged

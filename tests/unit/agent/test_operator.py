@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 from agent_runs import CAPABLE, Plant, step_summary
+from agent_sessions import CENTRED, Session
 
 from trimtab.agent.advance import advance
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.operator import OperatorError
 from trimtab.agent.run_state import RunState
-from trimtab.agent.state import EventKind, Mode, OperatorAction, OperatorVerb
+from trimtab.agent.state import Acknowledgement, EventKind, Mode, OperatorAction, OperatorVerb, Phase
 from trimtab.hooks.controls import ControlError
 
 CONFIG = AgentConfig(mode=Mode.AUTO)
@@ -177,3 +178,49 @@ def test_a_silence_is_cancelled_and_a_wrong_one_refused() -> None:
         advance(CONFIG, state, action(OperatorVerb.SILENCE, target="rewards"))
     with pytest.raises(OperatorError, match="steps: 0 must be 1 to"):
         advance(CONFIG, state, action(OperatorVerb.SILENCE, target="reward", steps=0))
+
+
+def test_whoever_looks_after_an_incident_is_on_record_until_it_gets_worse_or_begins_again() -> None:
+    session = Session(mode=Mode.OBSERVE).run(10)
+    outcome = session.tell(OperatorVerb.ACKNOWLEDGE, target="mismatch")
+    [event] = outcome.events
+    assert event.kind is EventKind.ACKNOWLEDGED
+    assert (event.message, event.detail) == ("because", {"fingerprint": "run/mismatch", "issuer": "ada"})
+    by = Acknowledgement(issuer="ada", reason="because", step=9)
+    assert session.state.incidents["run/mismatch"].acknowledged == by
+    session.run(5)
+    assert session.state.incidents["run/mismatch"].acknowledged == by
+    assert session.state.incidents["run/mismatch"].told
+    session.plant.noisy_from = None
+    session.run(60)
+    assert session.state.incidents["run/mismatch"].phase is Phase.RESOLVED
+    session.plant.noisy_from = 0
+    session.run(10)
+    assert session.state.incidents["run/mismatch"].phase is Phase.FIRING
+    assert session.state.incidents["run/mismatch"].acknowledged is None
+
+
+@pytest.mark.parametrize("target", ["reward", "run/reward"])
+def test_what_is_not_open_cannot_be_acknowledged(target: str) -> None:
+    session = Session(mode=Mode.OBSERVE).run(10)
+    with pytest.raises(OperatorError, match=f"^target: '{target}' has no open incident; open: mismatch"):
+        session.tell(OperatorVerb.ACKNOWLEDGE, target=target)
+
+
+@pytest.mark.parametrize("verb", [OperatorVerb.APPROVE, OperatorVerb.REJECT])
+@pytest.mark.parametrize(
+    "changes", [{}, {"centering": True}, CENTRED | {"lr_scale": 0.5}, CENTRED | {"centering": None}]
+)
+def test_a_decision_on_other_changes_than_the_proposed_is_refused(verb: OperatorVerb, changes: dict[str, Any]) -> None:
+    session = Session(mode=Mode.APPROVE).run(10)
+    before = session.state
+    with pytest.raises(OperatorError, match="are not those of proposal 1"):
+        session.tell(verb, proposal=1, changes=changes)
+    assert session.state == before
+    assert session.tell(OperatorVerb.APPROVE, proposal=1, changes=CENTRED).state.overrides == CENTRED
+
+
+def test_the_changes_of_a_proposal_are_what_it_sets_and_lifts_of_what_is_wanted() -> None:
+    [proposal] = Session(mode=Mode.APPROVE).run(10).state.proposals
+    assert proposal.changes({}) == CENTRED
+    assert proposal.changes({"ratio_reference": "recomputed", "lr_scale": 0.5}) == {"lr_scale": None, "centering": True}

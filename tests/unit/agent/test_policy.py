@@ -188,3 +188,17 @@ def test_what_cannot_be_had_any_more_is_not_approved() -> None:
     with pytest.raises(OperatorError, match="cannot be had any more: centering: the rollouts record no sampler head"):
         session.tell(OperatorVerb.APPROVE, proposal=1)
     assert session.changes() == []
+
+
+def test_a_proposal_that_nobody_answers_is_withdrawn_and_made_again_from_what_is_seen_then() -> None:
+    session = Session(mode=Mode.APPROVE, **{"policy.expire": 30}).run(10)
+    [first] = session.state.proposals
+    session.run(first.until_tick - session.state.tick - 1)
+    assert session.state.proposals == (first,)
+    session.run(1)
+    [event] = session.of(EventKind.WITHDRAWN)
+    assert (event.step, event.message) == (first.step + 30, "nobody answered within 30 steps")
+    [second] = session.state.proposals
+    assert (second.id, second.remedy, second.step) == (first.id + 1, first.remedy, first.step + 30)
+    with pytest.raises(OperatorError, match="proposal: 1 does not stand; standing: 2"):
+        session.tell(OperatorVerb.APPROVE, proposal=first.id)
