@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from trimtab.agent.changes import AGENT, event, outdated
 from trimtab.agent.run_state import Reported, RunState
 from trimtab.agent.state import Event, EventKind
-from trimtab.hooks.controls import CONTROL_NAMES
+from trimtab.hooks.controls import CONTROL_NAMES, ControlValue
 from trimtab.hooks.records import StepSummary
 
 
@@ -22,10 +23,10 @@ def acknowledged(state: RunState, summary: StepSummary) -> tuple[RunState, tuple
         refusals=summary.refusals,
     )
     events = () if before is None else _own_changes(state, before, reported)
-    state = replace(state, reported=reported)
+    state = replace(state, reported=reported, behind=False)
     arrived = before is None or before.generation != reported.generation
     if _is_foreign(state, reported):
-        state, more = _taken_over(state, reported)
+        state, more = _taken_over(state, before, reported)
         events += more
     elif arrived and 0 < reported.generation == state.generation:
         events += (_in_effect(state, reported),)
@@ -92,8 +93,43 @@ def _is_foreign(state: RunState, reported: Reported) -> bool:
     return reported.generation > state.commanded or (reported.generation == state.generation and bool(extra))
 
 
-def _taken_over(state: RunState, reported: Reported) -> tuple[RunState, tuple[Event, ...]]:
-    """Keep what the trainer has, and state what is wanted above its generation where that is something else."""
+def _lifted(state: RunState, before: Reported | None, reported: Reported) -> dict[str, ControlValue]:
+    """What this ledger wants and the trainer, which is ahead of it, was told to drop.
+
+    A person's setting that the trainer had when it last reported here was lifted since; one that it never had was made
+    since, and stands. A remedy of the agent's is no decision of a person's, and stands only where it is in effect.
+    """
+    if reported.generation <= state.commanded:
+        return {}
+    agents = {name: value for rung in state.ladder.rungs for name, value in rung.overrides.items()}
+    had = {} if before is None else before.overrides
+    return {
+        name: value
+        for name, value in state.overrides.items()
+        if name not in reported.refused
+        and reported.overrides.get(name) != value
+        and (had.get(name) == value or name in agents.keys() - state.person_overrides.keys())
+    }
+
+
+def _without(state: RunState, lifted: Mapping[str, ControlValue]) -> RunState:
+    """The state that does not want these."""
+    rungs = tuple(rung for rung in state.ladder.rungs if not rung.overrides.keys() & lifted.keys())
+    return replace(
+        state,
+        ladder=replace(state.ladder, rungs=rungs),
+        adopted={name: value for name, value in state.adopted.items() if name not in lifted},
+        person_overrides={name: value for name, value in state.person_overrides.items() if name not in lifted},
+        pin="" if "pin" in lifted else state.pin,
+        canary=None if lifted else state.canary,
+    )
+
+
+def _taken_over(state: RunState, before: Reported | None, reported: Reported) -> tuple[RunState, tuple[Event, ...]]:
+    """Keep what the trainer has, drop what it was told to, and state what is wanted above its generation where that is
+    something else."""
+    lifted = _lifted(state, before, reported)
+    state = _without(state, lifted)
     unknown = {name: value for name, value in reported.overrides.items() if name not in state.overrides}
     if state.killed:  # nothing is overridden any more, whoever asked for it
         unknown = {}
@@ -104,8 +140,10 @@ def _taken_over(state: RunState, reported: Reported) -> tuple[RunState, tuple[Ev
         generation=max(state.generation, reported.generation),
         commanded=max(state.commanded, reported.generation),
     )
-    what = ", ".join(f"{name} = {value!r}" for name, value in unknown.items()) or "no override"
+    what = _named(unknown) or "no override"
     message = f"the trainer has generation {reported.generation}, and {what}, of which this ledger knows nothing"
+    if lifted:
+        message += f"; {_named(lifted)}, which the trainer no longer has, is wanted no more"
     if not state.in_sync:
         generation = max(state.generation, reported.generation + 1)
         message += f": kept, and stated again with all that is wanted as generation {generation}"
@@ -121,5 +159,10 @@ def _taken_over(state: RunState, reported: Reported) -> tuple[RunState, tuple[Ev
         reported=reported.generation,
         adopted=unknown,
         after=state.overrides,
+        **({"lifted": lifted} if lifted else {}),
     )
     return state, (*withdrawn, row)
+
+
+def _named(overrides: Mapping[str, ControlValue]) -> str:
+    return ", ".join(f"{name} = {value!r}" for name, value in overrides.items())

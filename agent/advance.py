@@ -6,9 +6,10 @@ reply until the trainer reports it.
 
 The trainer's report is compared with what is wanted as a whole: every override, no more and no less, but for those
 that the trainer says it refuses. Overrides or a generation that this ledger never sent out come from another agent, or
-from this one before its database was restored. The trainer knows more than the ledger then, so nothing is taken away:
-the unknown overrides are adopted, beneath the agent's remedies and people's settings, until a person changes them; and
-if the two still differ, what is wanted goes out under a generation above the trainer's.
+from this one before its database was restored. The trainer knows more than the ledger then
+(`trimtab.agent.acknowledgement`): its overrides are adopted, beneath the agent's remedies and people's settings, until
+a person changes them; what it no longer has is wanted no more; and if the two still differ, what is wanted goes out
+under a generation above the trainer's.
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ def advance(config: AgentConfig, state: RunState, record: StepSummary | Operator
         raise ValueError(f"job: the record is of {record.job!r}, the state of {state.job!r}")
     if isinstance(record, OperatorAction):
         state, rows = obeyed(state, record)
-        # From now on every answer says so, that to a summary which was sent twice too.
-        state = replace(state, commanded=max(state.commanded, state.generation))
+        if not state.behind:
+            # From now on every answer says so, that to a summary which was sent twice too.
+            state = replace(state, commanded=max(state.commanded, state.generation))
         return Outcome(state=state, events=rows, command=_command(state))
     if record.rank != 0:
         return Outcome(state=state, ignored=f"rank {record.rank}: only rank 0 is judged")
@@ -236,7 +238,7 @@ def _verdict_events(state: RunState, before: Verdict | None, after: Verdict) -> 
 
 def _is_due(state: RunState) -> bool:
     """There are overrides to be told of, and the trainer does not report exactly them."""
-    return state.reported is not None and state.generation > 0 and not state.in_sync
+    return state.reported is not None and not state.behind and state.generation > 0 and not state.in_sync
 
 
 def _command(state: RunState) -> Command | None:

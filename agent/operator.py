@@ -48,6 +48,7 @@ def obeyed(state: RunState, action: OperatorAction) -> Decision:
         OperatorVerb.SILENCE: _silenced,
         OperatorVerb.UNSILENCE: _unsilenced,
         OperatorVerb.ACKNOWLEDGE: _acknowledged,
+        OperatorVerb.RESTORED: _restored,
     }[action.verb](state, action)
 
 
@@ -234,6 +235,15 @@ def _unsilenced(state: RunState, action: OperatorAction) -> Decision:
         raise OperatorError(f"target: {action.target!r} is not silenced; silenced: {silenced}")
     row = event(state, EventKind.UNSILENCED, action.reason, fingerprint=key, issuer=action.issuer)
     return replace(state, silences=rest), (row,)
+
+
+def _restored(state: RunState, action: OperatorAction) -> Decision:
+    """Wait for the trainer's word, and act no more: a mode, a kill or a change of a person's may be lost."""
+    message = "what was decided after that backup is lost; set the mode again to let the agent act"
+    row = event(state, EventKind.RESTORED, f"{action.reason}: {message}", issuer=action.issuer, wanted=state.overrides)
+    state, withdrawn = outdated(state)
+    ladder = replace(state.ladder, locked=state.ladder.locked or message)
+    return replace(state, behind=True, canary=None, ladder=ladder), (row, *withdrawn)
 
 
 def _acknowledged(state: RunState, action: OperatorAction) -> Decision:

@@ -111,6 +111,9 @@ class RunState:
     """Grows with every change of the overrides, and never shrinks."""
     commanded: int = 0
     """The newest generation that went out in an answer: one above it at the trainer is not of our making."""
+    behind: bool = False
+    """The ledger was restored from a backup, and the trainer has not reported since: nothing is sent out until it has
+    said what it holds."""
     unheeded: int = 0
     """Summaries in a row that did not report the generation in effect; stays once that is on record."""
     reason: str = ""

@@ -97,6 +97,9 @@ class EventKind(StrEnum):
     MODE_CHANGED = "mode_changed"
     RUN_CHANGED_CONTROLS = "run_changed_controls"
     """The run's own schedule changed a control that nobody overrides."""
+    RESTORED = "restored"
+    """The ledger was restored from a backup: what was decided after it is lost. The agent acts no more until a person
+    sets the mode."""
     OLDER_ATTEMPT = "older_attempt"
     """An older attempt than the one that is judged still reports; on record once an attempt."""
 
@@ -264,6 +267,8 @@ class OperatorVerb(StrEnum):
     UNSILENCE = "unsilence"
     ACKNOWLEDGE = "acknowledge"
     """Look after an incident."""
+    RESTORED = "restored"
+    """Whoever restored the database from a backup says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
