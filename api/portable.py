@@ -6,19 +6,28 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+import orjson
+
 from trimtab.hooks.records import RecordError
 
 MAX_INTEGER = 2**53 - 1
 """Larger integers do not survive JSON in every language, nor the float that a metric is."""
 
 
-def check_portable(value: Any, path: str = "") -> None:
+def check_portable(record: Any) -> None:
     """Look through a record of dataclasses, mappings and tuples, at any depth.
 
     Raises:
         RecordError: an integer beyond `MAX_INTEGER`, or text with half of a surrogate pair, which is no UTF-8; the
             message names the field.
     """
+    try:
+        orjson.dumps(record, option=orjson.OPT_STRICT_INTEGER)  # refuses both, and more, in a tenth of the time
+    except orjson.JSONEncodeError:
+        _look_through(record, "")
+
+
+def _look_through(value: Any, path: str) -> None:
     if isinstance(value, str):
         if not is_text(value):
             raise RecordError(f"{path}: {shown_text(value)} has half of a surrogate pair, which is not text")
@@ -27,17 +36,17 @@ def check_portable(value: Any, path: str = "") -> None:
             raise RecordError(f"{path}: is not below 2^53 in size; larger integers do not survive JSON")
     elif isinstance(value, Mapping):
         for name, item in value.items():
-            check_portable(str(name), path)
-            check_portable(item, _inside(path, str(name)))
+            _look_through(str(name), path)
+            _look_through(item, _inside(path, str(name)))
     elif isinstance(value, tuple):
         if set(map(type, value)) == {int}:  # thousands of bins or counts
-            check_portable(max(value, key=abs), path)
+            _look_through(max(value, key=abs), path)
         else:
             for index, item in enumerate(value):
-                check_portable(item, _inside(path, str(index)))
+                _look_through(item, _inside(path, str(index)))
     elif is_dataclass(value):
         for field in fields(value):
-            check_portable(getattr(value, field.name), _inside(path, field.name))
+            _look_through(getattr(value, field.name), _inside(path, field.name))
 
 
 def is_text(text: str) -> bool:

@@ -44,7 +44,7 @@ class Codec(Generic[T]):
     @cached_property
     def schema(self) -> str:
         """What the type is made of, as 64 hexadecimal digits: another field, type or default gives others."""
-        return digest(json.dumps(_shape(self._adapter.json_schema(mode="serialization"))))
+        return digest(_sorted(json.dumps(_shape(self._adapter.json_schema(mode="serialization")))))
 
 
 def _shape(schema: Any) -> Any:
@@ -63,6 +63,18 @@ EVENT = Codec(Event, unknown="forbid")
 
 
 def digest(text: str) -> str:
-    """SHA-256 of JSON text, whatever the order of its keys; hexadecimal."""
-    canonical = json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    """SHA-256 of a payload as it stands; hexadecimal.
+
+    Payloads of one digest are the same. Of two digests they may be all the same, in another order of keys, or in what
+    an older version digested: ask `same`.
+    """
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two JSON texts say the same, whatever the order of their keys and the space between them."""
+    return one == other or _sorted(one) == _sorted(other)
+
+
+def _sorted(text: str) -> str:
+    return json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, delete, func, select, update
 from sqlalchemy.exc import DBAPIError
 
 from trimtab.storage import inserts, queries
+from trimtab.storage.codec import same
 from trimtab.storage.database import Database
 from trimtab.storage.packing import unpacked_floats
 from trimtab.storage.tables import EventRow, JobRow, LedgerRow, ObservationRow, QuarantineRow
@@ -242,7 +243,7 @@ class _Batch(Generic[Arriving, Result]):
         """What becomes of one arrival; nothing is written yet."""
         entry, job_id = arrival.entry, self._jobs[arrival.job]["id"]
         held = self._held.get(self._key(arrival)) if entry.kind is EntryKind.SUMMARY else None
-        if held is not None and held[1] != entry.digest:
+        if held is not None and held[1] != entry.digest and not same(self._payload(job_id, held[0]), entry.payload):
             self._quarantined.append((job_id, held[0], entry))
             return ConflictError(
                 f"attempt {entry.attempt}, step {entry.step}, rank {entry.rank} of job {arrival.job!r} is already "
@@ -285,6 +286,11 @@ class _Batch(Generic[Arriving, Result]):
             inserts.snapshot(self._connection, job_id, snapshot)
         for job_id, seq, entry in self._quarantined:
             inserts.quarantined(self._connection, job_id, seq, entry)
+
+    def _payload(self, job_id: int, seq: int) -> str:
+        """Of a row in the ledger, or on its way into it."""
+        new = (row.entry.payload for row in self._rows if (row.job_id, row.seq) == (job_id, seq))
+        return next(new, None) or queries.payload(self._connection, job_id, seq)
 
     def _key(self, arrival: Arrival) -> queries.Key:
         entry = arrival.entry

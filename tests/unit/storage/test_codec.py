@@ -17,7 +17,7 @@ from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Event, EventKind, Mode, OperatorAction, OperatorVerb
 from trimtab.hooks.controls import Controls
 from trimtab.hooks.records import StepSummary
-from trimtab.storage.codec import ACTION, CONFIG, EVENT, RUN_STATE, SUMMARY, Codec, digest
+from trimtab.storage.codec import ACTION, CONFIG, EVENT, RUN_STATE, SUMMARY, Codec, digest, same
 
 
 @given(st.dictionaries(st.sampled_from(["loss", "grad_norm", "reward_mean"]), st.floats()))
@@ -104,6 +104,25 @@ def test_an_action_survives_with_the_types_of_its_values() -> None:
     assert [type(value) for value in after.overrides.values()] == [bool, float, str, type(None)]
 
 
-def test_the_digest_ignores_the_order_of_keys_and_nothing_else() -> None:
-    assert digest('{"a": 1, "b": [1, 2]}') == digest('{"b":[1,2],"a":1}')
-    assert digest('{"a": 1, "b": [1, 2]}') != digest('{"a": 1, "b": [2, 1]}')
+PAYLOAD = '{"a":1,"b":[1,2.5,"NaN"]}'
+
+
+@pytest.mark.parametrize(
+    ("other", "is_same"),
+    [
+        (PAYLOAD, True),
+        ('{"b": [1, 2.5, "NaN"], "a": 1}', True),
+        ('{"a":1,"b":[2.5,1,"NaN"]}', False),
+        ('{"a":1.0,"b":[1,2.5,"NaN"]}', False),
+        ('{"a":true,"b":[1,2.5,"NaN"]}', False),
+        ('{"a":1,"b":[1,2.5,"NaN"],"c":null}', False),
+    ],
+)
+def test_payloads_are_the_same_whatever_the_order_of_their_keys(other: str, is_same: bool) -> None:
+    assert same(PAYLOAD, other) is is_same
+    assert same(other, PAYLOAD) is is_same
+    assert (digest(PAYLOAD) == digest(other)) is (other == PAYLOAD)
+
+
+def test_the_digest_of_sorted_keys_is_what_the_first_ledgers_hold() -> None:
+    assert digest('{"a":1,"b":[1,2]}') == "8baa73198470c7bb4c3ce142a8fd651affc0310d878bb9bd159e37a573fb4874"

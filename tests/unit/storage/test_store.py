@@ -83,9 +83,19 @@ def test_other_content_under_a_key_goes_to_quarantine_once_and_the_first_stays(s
     before = store.recorded("run")
     for _ in range(2):
         with pytest.raises(ConflictError, match="attempt 1, step 0, rank 0 of job 'run'"):
-            put(store, replace(ENTRY, digest="f" * 64))
+            put(store, replace(ENTRY, payload='{"a":2}', digest="f" * 64))
     assert store.recorded("run") == before
     assert store.quarantined("run") == 1
+
+
+def test_the_same_content_with_another_digest_is_the_same(store: Store) -> None:
+    first = replace(ENTRY, payload='{"a": 1, "b": 2}')
+    again = replace(ENTRY, payload='{"b":2,"a":1}', digest="f" * 64)  # as another version digested it, or ordered it
+    assert put(store, first) == (Appended.STORED, 1)
+    assert put(store, again) == (Appended.DUPLICATE, 2)
+    later = [Arrival(job="run", entry=replace(each, step=1)) for each in (first, again)]
+    assert store.append(later, counting, config_if_new="{}") == [(Appended.STORED, 2), (Appended.DUPLICATE, 3)]
+    assert store.quarantined("run") == 0
 
 
 def test_actions_have_no_key(store: Store) -> None:
@@ -154,10 +164,10 @@ def test_entries_of_one_transaction_are_answered_one_by_one(store: Store) -> Non
     wanted = [
         ("run", replace(ENTRY, step=1)),
         ("run", replace(ENTRY, step=1)),
-        ("run", replace(ENTRY, digest="f" * 64)),
+        ("run", replace(ENTRY, payload='{"a":2}', digest="f" * 64)),
         ("other", ENTRY),
         ("run", ACTION),
-        ("run", replace(ENTRY, step=1, digest="a" * 64)),
+        ("run", replace(ENTRY, step=1, payload='{"a":2}', digest="a" * 64)),
     ]
     arrivals = [Arrival(job=job, entry=entry) for job, entry in wanted]
     answers = store.append(arrivals, counting, config_if_new="{}")
