@@ -11,7 +11,8 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from trimtab.storage import queries
+from trimtab.storage import audit, queries
+from trimtab.storage.deeds import deeds_of
 from trimtab.storage.packing import packed, packed_floats
 from trimtab.storage.tables import (
     EventRow,
@@ -50,12 +51,13 @@ def jobs(connection: Connection, names: Iterable[str], config: str, now: float) 
 
 
 def appended(connection: Connection, rows: Sequence[NewRow]) -> None:
-    """Write ledger rows behind the last ones, with their events and signals."""
+    """Write ledger rows behind the last ones, with their events and signals, and put what was done on record."""
     connection.execute(insert(LedgerRow), [_ledger_row(row) for row in rows])
     _events(connection, rows)
     judged = [row for row in rows if row.entry.rank == queries.JUDGED_RANK and row.signals]
     if judged:
         _observations(connection, judged)
+    audit.append(connection, [deed for row in rows for deed in deeds_of(row)])  # last: other writers wait from here
 
 
 def quarantined(connection: Connection, job_id: int, seq: int, entry: Entry) -> None:

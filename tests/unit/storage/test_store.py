@@ -18,7 +18,8 @@ from trimtab.storage.tables import Base
 from trimtab.storage.values import Arrival, Entry, EntryKind, Folded, NewEvent, Past, StoredState
 
 ENTRY = Entry(kind=EntryKind.SUMMARY, payload='{"a":1}', digest="d" * 64, received_at=10.0, attempt=1, step=0, rank=0)
-ACTION = Entry(kind=EntryKind.OPERATOR, payload="{}", digest="e" * 64, received_at=11.0)
+KILL = '{"job": "run", "verb": "kill", "issuer": "ada", "reason": "enough"}'
+ACTION = Entry(kind=EntryKind.OPERATOR, payload=KILL, digest="e" * 64, received_at=11.0)
 
 
 @pytest.fixture
