@@ -14,7 +14,8 @@ under a generation above the trainer's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from trimtab.agent.acknowledgement import acknowledged, awaited
 from trimtab.agent.changes import event
@@ -45,6 +46,8 @@ class Outcome:
 
     state: RunState
     events: tuple[Event, ...] = ()
+    signals: Mapping[str, float | None] = field(default_factory=dict)
+    """What was read from a summary of rank 0, whether it is judged or not; empty for any other record."""
     command: Command | None = None
     """What the trainer should be told; None when it already does what is wanted."""
     ignored: str = ""
@@ -71,28 +74,33 @@ def advance(config: AgentConfig, state: RunState, record: StepSummary | Operator
         return Outcome(state=state, events=rows, command=_command(state))
     if record.rank != 0:
         return Outcome(state=state, ignored=f"rank {record.rank}: only rank 0 is judged")
+    signals = read_all(record)
     if record.attempt < state.attempt:
-        return _outlived(state, record)
+        return _outlived(state, record, signals)
     if record.attempt == state.attempt and record.step <= state.last_step:
         ignored = f"step {record.step}: late, attempt {state.attempt} is at step {state.last_step} already"
-        return Outcome(state=state, command=_command(state), ignored=ignored)
+        return Outcome(state=state, signals=signals, command=_command(state), ignored=ignored)
     if any((each.attempt, each.step) == (record.attempt, record.step) for each in state.order.held):
-        return Outcome(state=state, command=_command(state), ignored=f"step {record.step}: is held back already")
+        ignored = f"step {record.step}: is held back already"
+        return Outcome(state=state, signals=signals, command=_command(state), ignored=ignored)
     state = held_back(state, record)
     events: list[Event] = []
     while (due := next_due(state)) is not None:
-        state, more = _step(config, judging(state, due), due)
+        read = signals if due is record else read_all(due)
+        state, more = _step(config, judging(state, due), due, read)
         events += more
-    return Outcome(state=state, events=tuple(events), command=_command(state))
+    return Outcome(state=state, events=tuple(events), signals=signals, command=_command(state))
 
 
-def _step(config: AgentConfig, state: RunState, summary: StepSummary) -> tuple[RunState, tuple[Event, ...]]:
+def _step(
+    config: AgentConfig, state: RunState, summary: StepSummary, signals: Mapping[str, float | None]
+) -> tuple[RunState, tuple[Event, ...]]:
     """The state after one step."""
     known = state.reported
     state, started = _located(state, summary)
     state, reports = acknowledged(state, summary)
     state, overdue = awaited(state, config.policy.verify)
-    state, reading = _read(config, state, summary, acted=known is not None and _acted(known, summary))
+    state, reading = _read(config, state, summary, signals, acted=known is not None and _acted(known, summary))
     state, verdicts = _judged(config, state, reading)
     state, policy = decided(config, state, reading)
     if _is_due(state):
@@ -109,11 +117,11 @@ def _acted(known: Reported, summary: StepSummary) -> bool:
     return known.generation != summary.generation and before != after
 
 
-def _outlived(state: RunState, summary: StepSummary) -> Outcome:
+def _outlived(state: RunState, summary: StepSummary, signals: Mapping[str, float | None]) -> Outcome:
     """A summary of an older attempt: kept in the ledger, never judged, and on record once an attempt."""
     ignored = f"attempt {summary.attempt}: attempt {state.attempt} is newer, and only the newest is judged"
     if state.older_reported:
-        return Outcome(state=state, ignored=ignored)
+        return Outcome(state=state, signals=signals, ignored=ignored)
     row = event(
         state,
         EventKind.OLDER_ATTEMPT,
@@ -122,7 +130,7 @@ def _outlived(state: RunState, summary: StepSummary) -> Outcome:
         older=summary.attempt,
         older_step=summary.step,
     )
-    return Outcome(state=replace(state, older_reported=True), events=(row,), ignored=ignored)
+    return Outcome(state=replace(state, older_reported=True), events=(row,), signals=signals, ignored=ignored)
 
 
 def _located(state: RunState, summary: StepSummary) -> tuple[RunState, tuple[Event, ...]]:
@@ -152,10 +160,14 @@ def _located(state: RunState, summary: StepSummary) -> tuple[RunState, tuple[Eve
     return state, (event(state, EventKind.ATTEMPT_STARTED, f"attempt {summary.attempt} from step {summary.step}"),)
 
 
-def _read(config: AgentConfig, state: RunState, summary: StepSummary, *, acted: bool) -> tuple[RunState, Reading]:
+def _read(
+    config: AgentConfig, state: RunState, summary: StepSummary, signals: Mapping[str, float | None], *, acted: bool
+) -> tuple[RunState, Reading]:
     """Signals into their tracks; a new regime where the old one is over or the controls were changed."""
     tracks, further = {}, summary.pass_index > 0
-    for name, value in read_all(summary, without=DRAWN).items():
+    for name, value in signals.items():
+        if name in DRAWN:
+            continue
         track = state.tracks.get(name, Track())
         if name in ROLLOUTS:  # what is said of them is said once: a further pass over them only repeats it
             tracks[name] = track.seen(None if further else value, config.window)

@@ -13,7 +13,6 @@ alone does.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 
 from trimtab.agent.signals.behaviour import (
     DEPENDENCY_ORDER,
@@ -128,10 +127,10 @@ DRAWN = frozenset(quantiles("update", "") | quantiles("mismatch", ""))
 """Signals that are drawn only: no detector looks back on a quantile, so none is kept in the state."""
 
 
-def read_all(summary: StepSummary, *, without: Collection[str] = ()) -> dict[str, float | None]:
-    """Every signal of one step but those `without`; a value beyond `LARGEST` is read as the infinity of its sign."""
+def read_all(summary: StepSummary) -> dict[str, float | None]:
+    """Every signal of one step; a value beyond `LARGEST` is read as the infinity of its sign."""
     step = Step(summary)
-    return {name: _bounded(signal.read(step)) for name, signal in SIGNALS.items() if name not in without}
+    return {name: _bounded(signal.read(step)) for name, signal in SIGNALS.items()}
 
 
 def _bounded(value: float | None) -> float | None:

@@ -14,6 +14,7 @@ from trimtab.agent.advance import Outcome, advance
 from trimtab.agent.config import AgentConfig, with_settings
 from trimtab.agent.replay import replay
 from trimtab.agent.run_state import RunState
+from trimtab.agent.signals import read_all
 from trimtab.agent.state import Event, EventKind, Mode, OperatorAction, OperatorVerb
 from trimtab.hooks.records import NonFinite, StepSummary
 
@@ -120,6 +121,19 @@ def test_other_ranks_are_not_judged() -> None:
     state = advance(AUTO, RunState.initial("run"), step_summary(0)).state
     outcome = advance(AUTO, state, replace(step_summary(1, nonfinite={"loss": NonFinite(nan=1)}), rank=1))
     assert outcome == Outcome(state=state, ignored="rank 1: only rank 0 is judged")
+
+
+def test_whatever_becomes_of_a_summary_its_signals_are_handed_out() -> None:
+    state, again = RunState.initial("run"), []
+    for attempt, step in ((1, 0), (1, 1), (1, 3), (1, 3), (2, 0), (1, 4), (1, 5)):  # step 3 waits for step 2
+        record = step_summary(step, attempt=attempt, scalars={"reward_mean": 0.1 * step})
+        outcome = advance(AUTO, state, record)
+        assert outcome.signals == read_all(record)
+        state = outcome.state
+        again.append(bool(outcome.ignored))
+    assert again == [False, False, False, True, False, True, True]
+    kill = OperatorAction(job="run", verb=OperatorVerb.KILL, issuer="ada", reason="r")
+    assert advance(AUTO, state, kill).signals == {}
 
 
 def test_a_state_with_non_finite_values_survives_json() -> None:
