@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -10,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+
+from sqlalchemy.exc import DBAPIError
 
 from trimtab.agent.advance import Outcome
 from trimtab.agent.config import AgentConfig
@@ -28,6 +31,7 @@ from trimtab.storage.values import Entry, EntryKind, Job, Origin, Past, StoredSt
 
 LOCAL = Origin()
 """Somebody on this machine, where nobody is asked who they are."""
+_log = logging.getLogger("trimtab.api")
 LIVE_JOBS = 2000
 """Jobs whose states are kept in memory, those that were heard of last."""
 
@@ -80,10 +84,14 @@ class Service:
         return cls(database, default_config=default_config)
 
     def close(self) -> None:
-        """Keep the states as they are, so that the next start has nothing to fold, and close the database."""
-        for job, live in list(self._live.items()):
-            if live.seq > live.kept:
-                self.rebuild(job)
+        """Keep the states as they are, so that the next start has little to fold, and close the database."""
+        with self._writing:
+            due = {job: snapshot_of(live) for job, live in self._live.items() if live.seq > live.kept}
+            try:
+                self.store.keep(due)
+            except DBAPIError as error:  # the ledger has it all
+                _log.warning("the states of %d jobs could not be kept: %s", len(due), error.orig)
+            self._live.clear()
         self.database.close()
 
     def register(self, job: str, *, config: AgentConfig | None, mode: Mode | None, issuer: str, reason: str) -> None:
@@ -111,9 +119,7 @@ class Service:
             raise answer
         return ingested(answer)
 
-    def operate(
-        self, action: OperatorAction, *, base_generation: int | None = None, origin: Origin = LOCAL
-    ) -> Outcome:
+    def operate(self, action: OperatorAction, *, base_generation: int | None = None, origin: Origin = LOCAL) -> Outcome:
         """Fold one person's decision in.
 
         Raises:
@@ -178,6 +184,10 @@ class Service:
             UnreadableJobError: what is stored of it means nothing to this version.
         """
         return self.store.read(job, lambda past: caught_up(past, self._live.get(job))).state
+
+    def live(self) -> dict[str, RunState]:
+        """States of the jobs that this process heard of last, each as of what it last stored of its job."""
+        return {job: live.state for job, live in self._live.copy().items()}
 
     def stale(self) -> list[Job]:
         """Jobs whose whole ledger has to be folded again before their next step, newest first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -106,6 +106,12 @@ class Store:
             inserts.snapshot(connection, found["id"], state)
             return state
 
+    def keep(self, snapshots: Mapping[str, StoredState]) -> None:
+        """Keep snapshots of jobs that exist, where there are no newer ones."""
+        with self.database.write() as connection:
+            for job, found in queries.find_jobs(connection, snapshots).items():
+                inserts.snapshot(connection, found["id"], snapshots[job])
+
     def archive(self, job: str, at: float | None) -> None:
         """Take the job from those that are watched, at this Unix time, or put it back (None)."""
         with self.database.write() as connection:
@@ -197,7 +203,9 @@ class Store:
         with self.database.read() as connection:
             job_id = queries.job_id(connection, job)
             key = {"job_id": job_id, "attempt": attempt, "step": step}
-            row = connection.execute(select(ObservationRow.set_id, ObservationRow.values).filter_by(**key)).one_or_none()
+            row = connection.execute(
+                select(ObservationRow.set_id, ObservationRow.values).filter_by(**key)
+            ).one_or_none()
             if row is None:
                 return {}
             names = queries.signal_sets(connection, job_id)[row.set_id]

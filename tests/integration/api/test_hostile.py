@@ -197,10 +197,12 @@ def test_one_broken_job_does_not_take_the_others_out_of_the_metrics(db: Path) ->
     service, _ = on(db)
     for job in ("good", "bad"):
         service.ingest(Plant(seed=0, job=job).advance())
-    bad = service.store.state("bad")
+    service.rebuild("bad")
+    bad = service.store.recorded("bad").state
     assert bad is not None
     huge = json.loads(bad.state) | {"generation": 10**400}
-    service.store.rebuild("bad", lambda _: replace(bad, state=json.dumps(huge)))
+    service.store.snapshot("bad", lambda _: replace(bad, state=json.dumps(huge)))
+    service, _ = on(db)
     told = create_app(service).state.metrics.exposition().decode()
     assert 'trimtab_step{job="good"}' in told
     assert 'job="bad"' not in told

@@ -227,9 +227,9 @@ def test_killed_between_requests_it_goes_on_where_it_was(db: Path) -> None:
     for _ in range(24):
         straight.obey(reference.ingest(straight.advance()).command)
     assert killed.overrides == straight.overrides != {}
-    survivor = Service.open(db).store.recorded("run")
-    assert survivor.state == reference.store.recorded("run").state
-    assert survivor.events == reference.store.recorded("run").events
+    survivor = Service.open(db)
+    assert survivor.state("run") == reference.state("run")
+    assert survivor.store.recorded("run").events == reference.store.recorded("run").events
 
 
 def killed_mode(db: Path) -> Any:

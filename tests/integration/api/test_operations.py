@@ -95,7 +95,7 @@ def test_ready_while_the_schema_is_there_and_alive_always(http: httpx.Client, db
         {
             "field": "database",
             "value": None,
-            "message": "the schema is at other, not at 0002; restart the service to migrate it",
+            "message": "the schema is at other, not at 0006; restart the service to migrate it",
         }
     ]
     assert http.get("/livez").status_code == 200
@@ -105,7 +105,7 @@ def test_a_database_that_fails_gets_503_so_that_the_trainer_spools(
     client: Client, http: httpx.Client, db: Path
 ) -> None:
     with sqlite3.connect(db) as connection:
-        connection.execute("DROP TABLE signals")
+        connection.execute("DROP TABLE observations")
     with pytest.raises(ClientError, match="send it again later") as caught:
         client.ingest(Plant(seed=0).advance())
     assert caught.value.status == 503

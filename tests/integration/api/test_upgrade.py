@@ -18,8 +18,10 @@ from trimtab.agent.state import Mode, OperatorAction, OperatorVerb
 from trimtab.api.client import Client, ClientError
 from trimtab.api.local import LocalTransport
 from trimtab.api.restore import UnreadableJobError
+from trimtab.api.server import running
 from trimtab.api.service import Service
 from trimtab.storage.codec import RUN_STATE
+from trimtab.storage.packing import packed, unpacked
 
 
 @pytest.fixture
@@ -37,6 +39,16 @@ def execute(db: Path, statement: str, *values: Any) -> None:
     with sqlite3.connect(db) as connection:
         connection.execute(statement, values)
     connection.close()
+
+
+def rewrite(db: Path, seq: int, **changes: Any) -> None:
+    """Change what a row of the first job's ledger says, and leave no snapshot of what it said."""
+    with sqlite3.connect(db) as connection:
+        (data,) = connection.execute("SELECT payload FROM ledger WHERE job_id = 1 AND seq = ?", (seq,)).fetchone()
+        changed = packed(json.dumps(json.loads(unpacked(data)) | changes))
+        connection.execute("UPDATE ledger SET payload = ? WHERE job_id = 1 AND seq = ?", (changed, seq))
+    connection.close()
+    gone(db)
 
 
 def older_schema(db: Path) -> None:
@@ -60,21 +72,23 @@ STALE = [older_schema, unknown_field, damaged, gone]
 
 
 @pytest.mark.parametrize("make_stale", STALE)
-def test_a_state_that_is_not_of_this_version_is_folded_again(
-    client: Client, service: Service, db: Path, plant: Plant, make_stale: Callable[[Path], None]
+def test_a_snapshot_that_is_not_of_this_version_is_folded_again(
+    service: Service, db: Path, plant: Plant, make_stale: Callable[[Path], None]
 ) -> None:
-    before = service.store.recorded("run")
+    service.rebuild("run")
+    before, state = service.store.recorded("run"), service.state("run")
     make_stale(db)
-    assert client.controls("run").overrides["clip_low"] == 0.1
-    assert service.store.recorded("run") == before
-    make_stale(db)
-    answer = client.ingest(plant.advance())
+    other = Service.open(db)
+    assert [job.name for job in other.stale()] == ["run"]
+    assert other.state("run") == state
+    answer = other.ingest(plant.advance())
     assert (answer.result, answer.command) == ("stored", None)
+    other.close()
     after = service.store.recorded("run")
     assert after.entries[:-1] == before.entries
     assert after.events[: len(before.events)] == before.events
     assert after.state is not None
-    assert after.state.schema == RUN_STATE.schema
+    assert (after.state.schema, after.state.seq) == (RUN_STATE.schema, len(after.entries))
     assert RUN_STATE.decode(after.state.state).tick == 21
 
 
@@ -87,12 +101,9 @@ def test_a_decision_that_does_not_fit_its_past_any_more_is_passed_over(service: 
     for verb, number in ((OperatorVerb.APPROVE, proposal.id), (OperatorVerb.SET_MODE, None)):
         mode = Mode.OBSERVE if verb is OperatorVerb.SET_MODE else None
         service.operate(OperatorAction(job="run", verb=verb, issuer="me", reason="r", proposal=number, mode=mode))
-    execute(
-        db,
-        "UPDATE ledger SET payload = json_set(payload, '$.proposal', 99) WHERE payload LIKE '%\"approve\",%proposal%'",
-    )
-    gone(db)
-    state = service.state("run")
+    (approval,) = (entry for entry in service.store.recorded("run").entries if '"verb":"approve"' in entry.payload)
+    rewrite(db, approval.seq, proposal=99)
+    state = Service.open(db).state("run")
     assert (state.mode, state.overrides) == (Mode.OBSERVE, {})
 
 
@@ -102,9 +113,7 @@ def test_a_state_is_folded_again_before_the_first_step_of_an_embedded_agent(db: 
     service.close()
     gone(db)
     transport = LocalTransport(db, "run")
-    stored = transport.service.store.state("run")
-    assert stored is not None
-    assert RUN_STATE.decode(stored.state).tick == 1
+    assert transport.service.state("run").tick == 1
 
 
 def test_serving_folds_again_before_it_is_ready(db: Path) -> None:
@@ -130,21 +139,26 @@ def settings_of_another_version(db: Path) -> None:
 
 
 def entry_of_another_version(db: Path) -> None:
-    execute(db, "UPDATE ledger SET payload = json_set(payload, '$.step', 'soon') WHERE job_id = 1 AND seq = 2")
-    gone(db)
+    rewrite(db, 2, step="soon")
 
 
 UNREADABLE = {"its settings": settings_of_another_version, "entry 2 of its ledger": entry_of_another_version}
 
 
 @pytest.mark.parametrize("what", UNREADABLE)
-def test_what_cannot_be_read_is_told_with_the_job_and_the_remedy(
-    client: Client, http: httpx.Client, db: Path, what: str
-) -> None:
+def test_what_cannot_be_read_is_told_with_the_job_and_the_remedy(service: Service, db: Path, what: str) -> None:
     plant = Plant(seed=0)
-    drive(client, plant, 3)
-    drive(client, Plant(seed=0, job="other"), 12)
+    for _ in range(3):
+        service.ingest(plant.advance())
+    other_plant = Plant(seed=0, job="other")
+    for _ in range(12):
+        service.ingest(other_plant.advance())
     UNREADABLE[what](db)
+    with running(Service.open(db)) as url, Client(url) as client, httpx.Client(base_url=url) as http:
+        is_told(client, http, plant, what)
+
+
+def is_told(client: Client, http: httpx.Client, plant: Plant, what: str) -> None:
     told = f"job: job 'run': {what}, which another version of trimtab stored, cannot be read by this one"
     with pytest.raises(ClientError, match=told) as caught:
         client.ingest(plant.advance())
@@ -162,8 +176,8 @@ def test_what_cannot_be_read_is_told_with_the_job_and_the_remedy(
     assert 'trimtab_step{job="other"}' in metrics.text
 
 
-def test_a_command_tells_it_in_one_line(client: Client, url: str, db: Path) -> None:
-    drive(client, Plant(seed=0), 3)
+def test_a_command_tells_it_in_one_line(service: Service, url: str, db: Path) -> None:
+    service.ingest(Plant(seed=0).advance())
     settings_of_another_version(db)
     for done in (trimtab("replay", db, check=False), trimtab("status", "run", "--url", url, check=False)):
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -198,5 +212,5 @@ def test_settings_without_a_ledger_may_be_replaced(client: Client, db: Path) -> 
 def test_initial_states_are_not_kept(service: Service) -> None:
     service.register("run", config=None, mode=None, issuer="me", reason="r")
     assert service.state("run") == RunState.initial("run")
-    assert service.store.state("run") is None
+    assert service.store.read("run", lambda past: past.snapshot()) is None
     assert json.loads(service.store.job("run").config)["window"] == 5

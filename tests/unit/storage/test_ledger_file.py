@@ -25,7 +25,7 @@ RECORDED = Recorded(
         Entry(kind=EntryKind.OPERATOR, payload="{}", digest="e" * 64, received_at=2.5, seq=2),
     ),
     events=(StoredEvent(number=1, seq=1, kind="k", attempt=1, step=0, message="é", detail={"a": [1, "NaN"]}),),
-    state=StoredState(state='{"job": "run"}', schema="s" * 64),
+    state=StoredState(state='{"job": "run"}', schema="s" * 64, seq=1),
 )
 
 
@@ -39,9 +39,9 @@ def test_round_trip(tmp_path: Path) -> None:
         assert read(written(tmp_path / "l.jsonl", list(lines(recorded)))) == recorded
 
 
-def test_a_state_without_a_schema_is_of_an_unknown_one(tmp_path: Path) -> None:
+def test_a_state_without_a_schema_is_of_an_unknown_one_after_the_last_entry(tmp_path: Path) -> None:
     found = read(written(tmp_path / "l.jsonl", [*list(lines(RECORDED))[:-1], '{"state": {"job": "run"}}']))
-    assert found.state == StoredState(state='{"job": "run"}', schema="")
+    assert found.state == StoredState(state='{"job": "run"}', schema="", seq=2)
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2, 3, 4])
