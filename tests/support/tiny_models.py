@@ -24,6 +24,7 @@ from transformers import (
 from trimtab.agent.state import OperatorAction, OperatorVerb
 from trimtab.hooks.records import StepSummary
 from trimtab.storage.codec import SUMMARY
+from trimtab.storage.database import Database
 from trimtab.storage.store import Store
 from trimtab.storage.values import EntryKind
 from trimtab.trainer.config import validated
@@ -117,12 +118,12 @@ def contract(out: Path) -> dict[str, Any]:
 
 def stored_summaries(db: Path, job: str) -> list[StepSummary]:
     """Every summary that the agent has of `job`, in the order in which they came; none may be in quarantine."""
-    store = Store(db)
+    store = Store(Database(db))
     try:
         assert store.quarantined(job) == 0
         entries = store.recorded(job).entries
     finally:
-        store.close()
+        store.database.close()
     return [SUMMARY.decode(entry.payload) for entry in entries if entry.kind is EntryKind.SUMMARY]
 
 

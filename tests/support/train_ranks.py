@@ -53,5 +53,5 @@ def train(
         out = out / f"machine{world.rank}"
     result = execute(config, url=url, job=JOB, out=out, attempt=attempt, resume=resume, world=world, on_step=on_step)
     if service is not None:
-        service.store.close()
+        service.close()
     return records, result

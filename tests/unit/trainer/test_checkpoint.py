@@ -149,7 +149,7 @@ def test_a_restore_lands_on_its_checkpoint_with_the_remedy_on_and_only_once(tiny
             service.operate(BACK)
 
     execute(config, url=f"local:{tmp_path / 'agent.db'}", job="t", out=tmp_path, attempt=7, on_step=ask)
-    service.store.close()
+    service.close()
     rows = [json.loads(line) for line in (tmp_path / STEPS).read_text().splitlines()]
     assert [(row["attempt"], row["step"]) for row in rows] == [(7, step) for step in range(6)] + [
         (8, step) for step in range(2, 8)
@@ -177,7 +177,7 @@ def test_a_run_killed_soon_after_a_restore_resumes_from_what_it_went_back_to(tin
 
     with pytest.raises(KeyboardInterrupt):
         execute(config, url=f"local:{tmp_path / 'agent.db'}", job="t", out=tmp_path, attempt=7, on_step=ask)
-    service.store.close()
+    service.close()
     state = newest(tmp_path)
     assert (state["attempt"], state["step"], state["restored"]) == (8, 2, "7:2")
     assert state["overrides"]["centering"] is True

@@ -55,7 +55,7 @@ def operated(
 
     execute(config, url=f"local:{out / 'agent.db'}", job="t", out=out, attempt=3, on_step=on_step)
     recorded = service.store.recorded("t").entries
-    service.store.close()
+    service.close()
     return [SUMMARY.decode(one.payload) for one in recorded if one.kind is EntryKind.SUMMARY]
 
 
@@ -177,7 +177,7 @@ def test_a_pause_ends_when_a_person_lifts_it_and_leaves_a_checkpoint(tiny: RunCo
                 self.operate(OperatorAction(job="t", verb=verb, issuer="me", reason="enough", overrides=lift))
             return super().ingest(summary)
 
-    lifting.store.close()
+    lifting.close()
     sent = operated_by(Lifted, config, tmp_path, {1: {"paused": True}})
     assert [item.step for item in sent] == list(range(6))
     assert [item.generation for item in sent] == [0, 0, 0, 2, 2, 2]

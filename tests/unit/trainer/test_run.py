@@ -12,6 +12,7 @@ import pytest
 import torch
 from run_files import newest, steps
 
+from trimtab.storage.database import Database
 from trimtab.storage.store import Store
 from trimtab.trainer.checkpoint import CheckpointError, Checkpoints
 from trimtab.trainer.config import ConfigError, RunConfig, validated
@@ -66,10 +67,10 @@ def test_running_and_resuming_again_are_new_attempts_to_the_agent(tiny: RunConfi
         attempts.append(newest(out)["attempt"])
         time.sleep(1.1)  # attempts are numbered by the clock, in seconds
     assert attempts == sorted(set(attempts))
-    store = Store(tmp_path / "agent.db")
+    store = Store(Database(tmp_path / "agent.db"))
     assert store.quarantined("t") == 0
     assert len(store.attempts("t")) == 4
-    store.close()
+    store.database.close()
 
 
 @pytest.mark.parametrize(
