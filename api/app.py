@@ -11,6 +11,7 @@ from fastapi.staticfiles import StaticFiles
 from trimtab.api import problem
 from trimtab.api.guard import Guard
 from trimtab.api.metrics import Metrics
+from trimtab.api.metrics.responses import CountedResponses
 from trimtab.api.routes import (
     controls,
     dashboard,
@@ -51,6 +52,7 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(router.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_middleware(Guard)
+    app.add_middleware(CountedResponses, metrics=metrics)  # the last one stands before all others
     problem.install(app, on_invalid=lambda request: _count_invalid(request, metrics))
     return app
 

@@ -81,6 +81,14 @@ def overall(state: RunState) -> State:
     return next((candidate for candidate in WORST_FIRST if candidate in found), State.NOT_OBSERVED)
 
 
+def shown_state(state: RunState, *, silent: bool, contested: bool) -> State:
+    """`overall`, but that OK holds only while summaries come, and one trainer alone sends them."""
+    found = overall(state)
+    if found is not State.OK:  # what was wrong when it fell silent is no better for that
+        return found
+    return State.INCONCLUSIVE if contested else State.NOT_OBSERVED if silent else found
+
+
 def job_view(service: Service, name: str) -> JobView:
     """One line about a job, one that cannot be read included. Raises `UnknownJobError`."""
     try:
@@ -116,16 +124,13 @@ def _line(service: Service, name: str, state: RunState, problem: str | None = No
     age = None if job.last_received_at is None else max(now - job.last_received_at, 0.0)
     silent = age is not None and age > patience
     quarantined_at = store.quarantined_at(name)
-    found = overall(state)
-    if found is State.OK:  # what was wrong when it fell silent is no better for that
-        contested = quarantined_at is not None and now - quarantined_at <= patience
-        found = State.INCONCLUSIVE if contested else State.NOT_OBSERVED if silent else found
+    contested = quarantined_at is not None and now - quarantined_at <= patience
     return JobView(
         name=name,
         created_at=job.created_at,
         rows=job.rows,
         mode=state.mode,
-        state=found,
+        state=shown_state(state, silent=silent, contested=contested),
         judged=sum(verdict.state in JUDGED for verdict in state.verdicts.values()),
         detectors=len(DETECTORS),
         firing=sum(incident.phase is Phase.FIRING for incident in state.incidents.values()),

@@ -2,87 +2,14 @@
 
 import json
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 from agent_runs import Plant
 from api_runs import drive
-from prometheus_client.parser import text_string_to_metric_families
 
-from trimtab.agent.signals import SIGNALS
-from trimtab.api.app import create_app
 from trimtab.api.client import Client, ClientError
-from trimtab.api.metrics import QUIET_AFTER
-from trimtab.api.service import Service
-from trimtab.storage.database import Database
-
-
-def scraped(http: httpx.Client) -> dict[str, dict[tuple[str, ...], float]]:
-    """Samples by name and label values, which the exposition sorts by label name."""
-    response = http.get("/metrics")
-    assert response.status_code == 200
-    found: dict[str, dict[tuple[str, ...], float]] = {}
-    for family in text_string_to_metric_families(response.text):
-        for sample in family.samples:
-            found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
-    return found
-
-
-def test_metrics_tell_the_last_step_of_every_job(client: Client, http: httpx.Client) -> None:
-    client.register("saved", mode="auto")
-    drive(client, Plant(seed=0, noisy_from=0, job="saved"), 16)
-    drive(client, Plant(seed=0, noisy_from=0, job="lost"), 16)
-    found = scraped(http)
-    assert found["trimtab_step"] == {("saved",): 15.0, ("lost",): 15.0}
-    assert found["trimtab_controls_generation"][("saved",)] == found["trimtab_controls_applied_generation"][("saved",)]
-    assert found["trimtab_controls_generation"][("saved",)] >= 1
-    assert found["trimtab_detector_severity"][("mismatch", "lost")] == 2.0
-    assert found["trimtab_incidents"][("lost", "firing", "critical")] >= 1
-    assert found["trimtab_ingest_summaries_total"][("stored",)] == 32
-    assert found["trimtab_ingest_duration_seconds_count"][()] == 32
-    assert 0 <= found["trimtab_signal_reward_mean"][("lost",)] <= 1
-    assert found["trimtab_build_info"]
-
-
-def test_metrics_count_what_became_of_every_summary(client: Client, http: httpx.Client) -> None:
-    summary = Plant(seed=0).advance()
-    client.ingest(summary)
-    client.ingest(summary)
-    with pytest.raises(ClientError):
-        client.ingest(replace(summary, generation=1))
-    for bad in ({}, {"job": "run", "attempt": 1, "step": 2**60}):
-        assert http.post("/v1/summaries", json=bad).status_code == 422
-    assert scraped(http)["trimtab_ingest_summaries_total"] == {
-        ("stored",): 1,
-        ("duplicate",): 1,
-        ("ignored",): 0,
-        ("conflict",): 1,
-        ("invalid",): 2,
-        ("failed",): 0,
-    }
-
-
-def test_labels_are_bounded_whatever_a_run_reports(client: Client, http: httpx.Client) -> None:
-    summary = Plant(seed=0).advance()
-    client.ingest(replace(summary, scalars={f"mine_{i}": float(i) for i in range(300)}))
-    found = scraped(http)
-    assert {name.removeprefix("trimtab_signal_") for name in found if name.startswith("trimtab_signal_")} <= set(
-        SIGNALS
-    )
-    assert not any("mine" in name for name in found)
-
-
-def test_a_job_that_has_gone_quiet_is_exported_no_more(db: Path) -> None:
-    now = [1000.0]
-    service = Service(Database(db), clock=lambda: now[0])
-    service.store.database.migrate()
-    service.ingest(Plant(seed=0).advance())
-    metrics = create_app(service).state.metrics
-    assert b'trimtab_step{job="run"}' in metrics.exposition()
-    now[0] += QUIET_AFTER + 1
-    assert b"trimtab_step{" not in metrics.exposition()
 
 
 def test_ready_while_the_schema_is_there_and_alive_always(http: httpx.Client, db: Path) -> None:

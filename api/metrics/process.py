@@ -1,0 +1,91 @@
+"""What this process counts of its own work: requests, summaries, deliveries, and what it takes of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, generate_latest
+
+from trimtab.api.service import Taken
+from trimtab.hooks.records import RecordError
+from trimtab.storage.store import ConflictError
+
+CONFLICT, INVALID, FAILED = "conflict", "invalid", "failed"
+INGEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5, 5.0)
+"""Seconds."""
+DELIVERY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0)
+"""Seconds; an attempt is given up after 15."""
+SEEN = ("200", "401", "403", "429")
+"""Statuses that are counted from the start, so that the first one shows as an increase."""
+
+
+class ProcessMetrics:
+    """The registry of one process."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        Info("trimtab_build", "This program.", registry=registry).info({"version": version("trimtab")})
+        self._rows = Counter(
+            "trimtab_ingest_rows", "Summaries that came in, by what became of them.", ["result"], registry=registry
+        )
+        for result in (*Taken, CONFLICT, INVALID, FAILED):
+            self._rows.labels(result)
+        self._ingest = Histogram(
+            "trimtab_ingest_duration_seconds",
+            "Time to store and fold what one request brought.",
+            buckets=INGEST_BUCKETS,
+            registry=registry,
+        )
+        self._responses = Counter(
+            "trimtab_http_responses", "Answers to requests, by HTTP status.", ["code"], registry=registry
+        )
+        for code in SEEN:
+            self._responses.labels(code)
+        self._deliveries = Histogram(
+            "trimtab_delivery_duration_seconds",
+            "Time that one attempt to deliver a notification took.",
+            ["shape", "result"],
+            buckets=DELIVERY_BUCKETS,
+            registry=registry,
+        )
+
+    @contextmanager
+    def ingest(self) -> Iterator[Callable[[Taken | Exception], None]]:
+        """Time the block; it reports what became of each summary, or raises, which stands for one."""
+
+        def count(result: Taken | Exception) -> None:
+            self._rows.labels(_result(result)).inc()
+
+        with self._ingest.time():
+            try:
+                yield count
+            except Exception as error:
+                count(error)
+                raise
+
+    def invalid(self) -> None:
+        """Count a summary that could not be read."""
+        self._rows.labels(INVALID).inc()
+
+    def answered(self, status: int) -> None:
+        """Count an answer."""
+        self._responses.labels(str(status)).inc()
+
+    def delivered(self, shape: str, result: str, seconds: float) -> None:
+        """Count an attempt to deliver a notification: its shape, and a word for what came of it, of a few."""
+        self._deliveries.labels(shape, result).observe(seconds)
+
+    def text(self) -> bytes:
+        """All of it in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+def _result(result: Taken | Exception) -> str:
+    if isinstance(result, Taken):
+        return result
+    if isinstance(result, ConflictError):
+        return CONFLICT
+    return INVALID if isinstance(result, RecordError) else FAILED
