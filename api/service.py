@@ -75,6 +75,7 @@ class Service:
         self._default_config = CONFIG.encode(default_config or AgentConfig())
         self._writing = threading.Lock()
         self._live: OrderedDict[str, Live] = OrderedDict()
+        self._remembering = threading.Lock()
 
     @classmethod
     def open(cls, target: str | Path, *, default_config: AgentConfig | None = None) -> Service:
@@ -183,7 +184,14 @@ class Service:
             UnknownJobError: there is no such job.
             UnreadableJobError: what is stored of it means nothing to this version.
         """
-        return self.store.read(job, lambda past: caught_up(past, self._live.get(job))).state
+        live = self.store.read(job, lambda past: caught_up(past, self._live.get(job)))
+        self._remember(job, live)
+        return live.state
+
+    def current(self, job: str, seq: int) -> RunState | None:
+        """The job's state after row `seq` of its ledger, where it is at hand: for those who look at many jobs."""
+        live = self._live.get(job)
+        return live.state if live is not None and live.seq == seq else None
 
     def live(self) -> dict[str, RunState]:
         """States of the jobs that this process heard of last, each as of what it last stored of its job."""
@@ -219,10 +227,14 @@ class Service:
         return record.dropped_total if isinstance(record, StepSummary) else 0
 
     def _remember(self, job: str, live: Live) -> None:
-        self._live[job] = live
-        self._live.move_to_end(job)
-        while len(self._live) > LIVE_JOBS:
-            self._live.popitem(last=False)
+        """Keep the state, unless a later one is known: whoever only reads may be overtaken."""
+        with self._remembering:
+            known = self._live.get(job)
+            if known is None or known.settings != live.settings or known.seq <= live.seq:
+                self._live[job] = live
+            self._live.move_to_end(job)
+            while len(self._live) > LIVE_JOBS:
+                self._live.popitem(last=False)
 
 
 def ingested(answer: tuple[Appended, Outcome]) -> Ingested:
