@@ -1,12 +1,13 @@
-"""What stands in front of the app while it has no tokens: loopback names only, small bodies, strict pages.
+"""Small bodies, strict pages, and what keeps other people's web pages out.
 
-A web page of another origin can make a browser talk to a loopback port. It cannot forge the Host header of a name that
-it owns (DNS rebinding), nor the Origin header of a write; both are checked here.
+A web page of another origin can make a browser talk to a loopback port, or to one inside the firewall. It cannot forge
+the Host header of a name that it owns (DNS rebinding), nor the Origin header of a write: `foreign` looks at both.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Collection
 from http import HTTPStatus
 from urllib.parse import SplitResult, urlsplit
 
@@ -41,7 +42,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """ASGI middleware that refuses foreign hosts and origins with 403 and large bodies with 413."""
+    """ASGI middleware that refuses large bodies with 413 and adds the headers that every answer has."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -52,23 +53,32 @@ class Guard:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        if refusal := _refusal(scope["method"], headers):
+        send = _with_headers(send)
+        if refusal := _refusal(headers):
             await refusal(scope, receive, send)
             return
-        await self.app(scope, _capped(receive), _with_headers(send))
+        await self.app(scope, _capped(receive), send)
 
 
-def _refusal(method: str, headers: Headers) -> ASGIApp | None:
+def foreign(method: str, headers: Headers, allowed_hosts: Collection[str] = ()) -> Problem | None:
+    """What is wrong with a request that a browser may have been talked into; None where nothing is.
+
+    Not to be asked of one that carries a valid bearer token, which no page of another origin has.
+    """
     host = headers.get("host", "")
     parts = _split(f"//{host}")
-    if parts is None or not is_loopback(parts.hostname or ""):
-        message = "only loopback names are served; use http://127.0.0.1:PORT"
-        return answer(HTTPStatus.FORBIDDEN, [Problem(field="Host", value=host, message=message)])
+    name = "" if parts is None else parts.hostname or ""
+    if not is_loopback(name) and name not in allowed_hosts:
+        message = "is no name that is served; use http://127.0.0.1:PORT, or start the service with --allowed-host NAME"
+        return Problem(field="Host", value=host, message=message)
     origin = headers.get("origin")
     page = None if origin is None else _split(origin)
     if origin is not None and method not in SAFE_METHODS and (page is None or page.netloc != host):
-        message = "a page of another origin may not change anything here"
-        return answer(HTTPStatus.FORBIDDEN, [Problem(field="Origin", value=origin, message=message)])
+        return Problem(field="Origin", value=origin, message="a page of another origin may not change anything here")
+    return None
+
+
+def _refusal(headers: Headers) -> ASGIApp | None:
     length = headers.get("content-length", "0")
     if not length.isdigit() or int(length) > MAX_BODY:
         problem = Problem(field="body", value=f"{length} bytes", message=TOO_LARGE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -59,11 +59,18 @@ class ApiError(Exception):
     """A refusal with a status and its problems."""
 
     def __init__(
-        self, status: HTTPStatus, field: str, message: str, value: Any = None, more: Sequence[Problem] = ()
+        self,
+        status: HTTPStatus,
+        field: str,
+        message: str,
+        value: Any = None,
+        more: Sequence[Problem] = (),
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.problems = (Problem(field=field, value=shown(value), message=message), *more)
+        self.headers = dict(headers or {})
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -100,9 +107,16 @@ def named(message: str, location: Sequence[str | int] = (), value: Any = None) -
     return Problem(field=".".join(parts), value=shown(value), message=message)
 
 
-def answer(status: int, problems: Sequence[Problem]) -> JSONResponse:
+def answer(status: int, problems: Sequence[Problem], headers: Mapping[str, str] | None = None) -> JSONResponse:
     """The reply that carries the problems."""
-    return JSONResponse(Problems(errors=list(problems)).model_dump(mode="json"), status_code=status)
+    return JSONResponse(
+        Problems(errors=list(problems)).model_dump(mode="json"), status_code=status, headers=dict(headers or {})
+    )
+
+
+def problems_of(error: RequestValidationError) -> list[Problem]:
+    """What is wrong with a request that could not be read."""
+    return [_from_validation(detail) for detail in error.errors()]
 
 
 def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
@@ -115,11 +129,11 @@ def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
         if not _is_json(kind) and any(detail["loc"] == ("body",) for detail in error.errors()):
             message = "the body was not read as JSON; send the header content-type: application/json"
             return answer(HTTPStatus.UNPROCESSABLE_ENTITY, [Problem(field="Content-Type", value=kind, message=message)])
-        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, [_from_validation(detail) for detail in error.errors()])
+        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, problems_of(error))
 
     def refused(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, ApiError)
-        return answer(error.status, error.problems)
+        return answer(error.status, error.problems, error.headers)
 
     def http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
@@ -193,7 +207,8 @@ def _from_validation(detail: Any) -> Problem:
     location: list[str | int] = list(detail["loc"])
     if detail["type"] == "json_invalid":
         reason = detail.get("ctx", {}).get("error", detail["msg"])
-        return Problem(field="body", value=None, message=f"not JSON: {reason} at character {location[-1]}")
+        at = f" at character {location[-1]}" if isinstance(location[-1], int) else ""
+        return Problem(field="body", value=None, message=f"not JSON: {reason}{at}")
     if len(location) > 1 and location[0] in ("body", "query", "path"):
         location = location[1:]
     elif location == ["body"] and detail["type"] == "value_error":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trimtab.api.access.scopes import GRANTS, Scope
+from trimtab.storage.values import Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +25,9 @@ class Principal:
     """Whether a browser's session stands for the token."""
 
     @property
-    def actor(self) -> str:
+    def origin(self) -> Origin:
         """How the audit log names them."""
-        return "local" if self.token is None else f"token:{self.token}"
+        return Origin(actor=self.name, token=self.token or "", ip=self.ip)
 
     def may(self, scope: Scope) -> bool:
         """Whether the scope is granted."""
@@ -36,3 +37,8 @@ class Principal:
 def local_person(ip: str) -> Principal:
     """Whoever asks a service without tokens, which only this machine can reach."""
     return Principal(name="local", scopes=frozenset({Scope.ADMIN}), ip=ip)
+
+
+def stranger(ip: str) -> Principal:
+    """Whoever shows no token that is valid."""
+    return Principal(name="stranger", scopes=frozenset(), ip=ip)
