@@ -12,6 +12,7 @@ from sqlalchemy import Connection, func, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from trimtab.storage import audit, queries
+from trimtab.storage.archive import reported_again
 from trimtab.storage.deeds import deeds_of
 from trimtab.storage.packing import packed, packed_floats
 from trimtab.storage.tables import (
@@ -23,7 +24,7 @@ from trimtab.storage.tables import (
     RunStateRow,
     SignalSetRow,
 )
-from trimtab.storage.values import Entry, NewEvent, Origin, StoredState
+from trimtab.storage.values import Entry, EntryKind, NewEvent, Origin, StoredState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +52,19 @@ def jobs(connection: Connection, names: Iterable[str], config: str, now: float) 
 
 
 def appended(connection: Connection, rows: Sequence[NewRow]) -> None:
-    """Write ledger rows behind the last ones, with their events and signals, and put what was done on record."""
+    """Write ledger rows behind the last ones, with their events and signals, and put what was done on record.
+
+    A job that reports again is archived no more.
+    """
     connection.execute(insert(LedgerRow), [_ledger_row(row) for row in rows])
     _events(connection, rows)
     judged = [row for row in rows if row.entry.rank == queries.JUDGED_RANK and row.signals]
     if judged:
         _observations(connection, judged)
-    audit.append(connection, [deed for row in rows for deed in deeds_of(row)])  # last: other writers wait from here
+    reported = [row for row in rows if row.entry.kind is EntryKind.SUMMARY]
+    deeds = reported_again(connection, {row.job_id for row in reported}, rows[-1].entry.received_at)
+    deeds += [deed for row in rows for deed in deeds_of(row)]
+    audit.append(connection, deeds)  # last: other writers wait from here
 
 
 def quarantined(connection: Connection, job_id: int, seq: int, entry: Entry) -> None:

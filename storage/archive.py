@@ -1,0 +1,58 @@
+"""Jobs that are put away: not watched, not listed, nothing of them deleted.
+
+A job that reports again is back by itself: what trains is watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sqlalchemy import Connection, select, update
+
+from trimtab.storage import audit, queries
+from trimtab.storage.audit import Deed
+from trimtab.storage.database import Database
+from trimtab.storage.tables import JobRow
+from trimtab.storage.values import Origin
+
+AGENT = Origin(actor="agent")
+
+
+class Archive:
+    """Puts jobs away, and back."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def put_away(self, job: str, *, at: float, origin: Origin, reason: str) -> bool:
+        """Archive a job at this Unix time; false where it is archived already. Raises `UnknownJobError`."""
+        with self._database.write() as connection:
+            job_id = queries.job_id(connection, job)
+            return _set(connection, job_id, at, Deed(action="archive", at=at, origin=origin, job=job, reason=reason))
+
+    def bring_back(self, job: str, *, at: float, origin: Origin, reason: str) -> bool:
+        """Watch an archived job again; false where it is not archived. Raises `UnknownJobError`."""
+        with self._database.write() as connection:
+            job_id = queries.job_id(connection, job)
+            return _set(
+                connection, job_id, None, Deed(action="unarchive", at=at, origin=origin, job=job, reason=reason)
+            )
+
+
+def reported_again(connection: Connection, job_ids: Collection[int], at: float) -> list[Deed]:
+    """Bring back those of the jobs that are archived, in the caller's transaction; what is to be put on record."""
+    wanted = select(JobRow.id, JobRow.name).where(JobRow.id.in_(job_ids), JobRow.archived_at.is_not(None))
+    away = connection.execute(wanted.order_by(JobRow.id)).all()
+    if not away:
+        return []
+    connection.execute(update(JobRow).where(JobRow.id.in_([row.id for row in away])).values(archived_at=None))
+    return [Deed(action="unarchive", at=at, origin=AGENT, job=row.name, reason="it reports again") for row in away]
+
+
+def _set(connection: Connection, job_id: int, archived_at: float | None, deed: Deed) -> bool:
+    was = JobRow.archived_at.is_(None) if archived_at is not None else JobRow.archived_at.is_not(None)
+    changed = connection.execute(update(JobRow).where(JobRow.id == job_id, was).values(archived_at=archived_at))
+    if not changed.rowcount:
+        return False
+    audit.append(connection, [deed])
+    return True
