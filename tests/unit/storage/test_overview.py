@@ -1,7 +1,6 @@
 """Many jobs at once, and those that are put away."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,8 +17,8 @@ ADA = Origin(actor="ada", token="t1", ip="192.0.2.1")
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    database = Database(tmp_path / "jobs.db")
+def database(database_url: str) -> Iterator[Database]:
+    database = Database(database_url)
     database.migrate()
     yield database
     database.close()
