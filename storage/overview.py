@@ -52,19 +52,29 @@ class Overview:
         self._arrivals = arrivals
 
     def lines(
-        self, *, archived: bool = False, query: str = "", before: int | None = None, limit: int | None = None
+        self,
+        *,
+        archived: bool = False,
+        query: str = "",
+        since: float | None = None,
+        before: int | None = None,
+        limit: int | None = None,
     ) -> list[JobLine]:
         """Jobs that are archived or not, newest first.
 
         Args:
             archived: which of the two.
             query: what their name contains, in any case.
+            since: only those whose newest summary came at this Unix time, or later.
             before: only those with a smaller id.
             limit: at most so many; None for all.
         """
         wanted = _jobs().where(JobRow.archived_at.is_not(None) if archived else JobRow.archived_at.is_(None))
         if query:
             wanted = wanted.where(JobRow.name.icontains(query, autoescape=True))
+        if since is not None:
+            newest = queries.judged(LedgerRow.received_at).where(LedgerRow.job_id == JobRow.id).limit(1)
+            wanted = wanted.where(newest.scalar_subquery() >= since)
         if before is not None:
             wanted = wanted.where(JobRow.id < before)
         with self._database.read() as connection:

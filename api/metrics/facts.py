@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Phase, State
-from trimtab.api.health_view import shown_state
-from trimtab.storage.fleet import Newest, Quarantine
+from trimtab.api.health_view import shown_state, silent_after
+from trimtab.storage.overview import JobLine
 
 SEVERITY = {State.OK: 0.0, State.WARN: 1.0, State.CRITICAL: 2.0}
 SUPPRESSED = "suppressed"
@@ -42,14 +42,14 @@ class Facts:
     quarantined: int
 
     @classmethod
-    def of(cls, job: Newest, state: RunState, *, patience: float, quarantine: Quarantine | None, now: float) -> Facts:
+    def of(cls, line: JobLine, state: RunState, *, now: float) -> Facts:
         """Those of one job."""
-        age = now - job.received_at
-        contested = quarantine is not None and now - quarantine.last_at <= patience
+        reported_at, patience = line.job.last_received_at or 0.0, silent_after(list(line.arrivals))
+        contested = line.quarantined_at is not None and now - line.quarantined_at <= patience
         return cls(
-            reported_at=job.received_at,
+            reported_at=reported_at,
             patience=patience,
-            severity=severity(shown_state(state, silent=age > patience, contested=contested)),
+            severity=severity(shown_state(state, silent=now - reported_at > patience, contested=contested)),
             incidents=Counter(
                 (incident.detector, incident.severity.value, _phase(incident.phase, told=incident.told))
                 for incident in state.incidents.values()
@@ -60,7 +60,7 @@ class Facts:
             remedies=len(state.ladder.rungs),
             proposals=len(state.proposals),
             dropped=state.order.dropped,
-            quarantined=0 if quarantine is None else quarantine.summaries,
+            quarantined=line.quarantined,
         )
 
     @classmethod

@@ -9,16 +9,18 @@ person writes, the job's name alone is a label.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trimtab.agent.run_state import RunState
+from trimtab.api.health_view import SILENT_AFTER_STEPS
 from trimtab.api.metrics.counts import JobCounts, Key
 from trimtab.api.metrics.facts import Facts, severity
 from trimtab.api.metrics.families import Family, labelled
 from trimtab.api.metrics.known import Known
 from trimtab.api.metrics.signals import SIGNAL_METRICS
 from trimtab.api.service import Service
-from trimtab.storage.fleet import Fleet, Newest
+from trimtab.storage.observations import observed
+from trimtab.storage.overview import JobLine, Overview
 
 MAX_JOBS = 200
 """Jobs that are exported one by one."""
@@ -58,7 +60,7 @@ class Jobs:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._fleet = Fleet(service.database)
+        self._overview = Overview(service.database, arrivals=SILENT_AFTER_STEPS + 1)
         self._known = Known(service)
         self._counts = JobCounts()
         service.listeners += [self._known.take, self._counts.take]
@@ -66,31 +68,34 @@ class Jobs:
     def text(self) -> str:
         """All of them, in Prometheus' text format. Not for two threads at once. Raises `DBAPIError`."""
         now = self._service.clock()
-        jobs = self._fleet.newest(since=now - QUIET_AFTER)
-        self._known.keep(jobs)
-        self._counts.keep({job.job for job in jobs})
-        states, patience = self._known.states(jobs), self._known.patience(jobs)
-        quarantines = self._fleet.quarantines()
-        readable = [(job, state) for job in jobs if (state := states.get(job.job)) is not None]
-        facts = {
-            job.job: Facts.of(job, state, patience=patience[job.job], quarantine=quarantines.get(job.job_id), now=now)
-            for job, state in readable
-        }
-        alone, others = readable[:MAX_JOBS], readable[MAX_JOBS:]
+        lines = self._overview.lines(since=now - QUIET_AFTER)[::-1]
+        reporting = {line.job.name for line in lines}
+        self._known.keep(reporting)
+        self._counts.keep(reporting)
+        states = self._known.states(lines)
+        told = [line for line in lines if line.job.name in states]
+        facts = {line.job.name: Facts.of(line, states[line.job.name], now=now) for line in told}
+        alone, others = told[:MAX_JOBS], told[MAX_JOBS:]
         page = _Page()
-        for job, state in alone:
-            page.add(labelled(job=job.job), job.job, facts[job.job])
-            page.add_job(job, state)
-        page.add_signals(self._fleet, [job for job, _ in alone])
+        for line in alone:
+            page.add(line.job.name, facts[line.job.name])
+            page.add_state(line.job.name, states[line.job.name])
+        page.add_signals(self._observed(alone, states))
         if others:
-            together = Facts.together([facts[job.job] for job, _ in others], now=now)
-            page.add(labelled(job=OTHERS), OTHERS, together)
-        names = {job.job for job, _ in alone}
+            page.add(OTHERS, Facts.together([facts[line.job.name] for line in others], now=now))
+        names = {line.job.name for line in alone}
         page.add_counts("trimtab_nonfinite_tokens_total", ("tensor", "kind"), self._counts.nonfinite(), names)
         page.add_counts("trimtab_remediation_actions_total", ("action", "outcome"), self._counts.actions(), names)
         page.one("trimtab_jobs_not_exported", len(others))
-        page.one("trimtab_unreadable_jobs", sum(state is None for state in states.values()))
+        page.one("trimtab_unreadable_jobs", self._known.unreadable)
         return page.text()
+
+    def _observed(self, lines: Sequence[JobLine], states: Mapping[str, RunState]) -> dict[str, dict[str, float]]:
+        """The signals of each job's newest step."""
+        newest = {line.job.name: states[line.job.name] for line in lines}
+        places = {(line.id, newest[line.job.name].attempt, newest[line.job.name].last_step): line for line in lines}
+        found = observed(self._service.database, places)
+        return {places[place].job.name: signals for place, signals in found.items()}
 
 
 class _Page:
@@ -104,8 +109,9 @@ class _Page:
     def one(self, name: str, value: float, labels: str = "") -> None:
         self._families[name].add(labels, value)
 
-    def add(self, labels: str, name: str, facts: Facts) -> None:
+    def add(self, job: str, facts: Facts) -> None:
         """What a job has in common with several together."""
+        labels = labelled(job=job)
         self.one("trimtab_job_severity", facts.severity, labels)
         self.one("trimtab_step_timestamp_seconds", facts.reported_at, labels)
         self.one("trimtab_silent_after_seconds", facts.patience, labels)
@@ -116,27 +122,26 @@ class _Page:
         self.one("trimtab_dropped_summaries_total", facts.dropped, labels)
         self.one("trimtab_quarantined_summaries_total", facts.quarantined, labels)
         for (detector, grade, phase), number in sorted(facts.incidents.items()):
-            where = labelled(job=name, detector=detector, severity=grade, phase=phase)
+            where = labelled(job=job, detector=detector, severity=grade, phase=phase)
             self.one("trimtab_incidents", number, where)
 
-    def add_job(self, job: Newest, state: RunState) -> None:
+    def add_state(self, job: str, state: RunState) -> None:
         """What can be said of one job only."""
-        labels = labelled(job=job.job)
-        self.one("trimtab_job_info", 1, labelled(job=job.job, mode=state.mode.value))
-        self.one("trimtab_attempt", job.attempt, labels)
-        self.one("trimtab_step", job.step, labels)
+        labels = labelled(job=job)
+        self.one("trimtab_job_info", 1, labelled(job=job, mode=state.mode.value))
+        self.one("trimtab_attempt", state.attempt, labels)
+        self.one("trimtab_step", state.last_step, labels)
         self.one("trimtab_controls_generation", state.generation, labels)
         if state.reported is not None:
             self.one("trimtab_controls_applied_generation", state.reported.generation, labels)
         for name, verdict in state.verdicts.items():
-            where = labelled(job=job.job, detector=name)
-            self.one("trimtab_detector_severity", severity(verdict.state), where)
+            self.one("trimtab_detector_severity", severity(verdict.state), labelled(job=job, detector=name))
 
-    def add_signals(self, fleet: Fleet, jobs: Sequence[Newest]) -> None:
-        """Every signal of each job's newest step; the trainer's own scalars are not exported."""
-        for job, observed in fleet.observations(jobs).items():
+    def add_signals(self, observed: Mapping[str, Mapping[str, float]]) -> None:
+        """Signals by job; the trainer's own scalars, which stand beside them, are not exported."""
+        for job, signals in observed.items():
             labels = labelled(job=job)
-            for signal, value in observed.items():
+            for signal, value in signals.items():
                 family = self._signals.get(signal)
                 if family is not None:
                     family.add(labels, value)
