@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.staticfiles import StaticFiles
 
 from trimtab.api import problem
+from trimtab.api.access.doorman import AccessSettings, Doorman
+from trimtab.api.access.gate import Gate
+from trimtab.api.background import at_work
 from trimtab.api.guard import Guard
+from trimtab.api.ingest import IngestQueue
 from trimtab.api.metrics import Metrics
 from trimtab.api.metrics.responses import CountedResponses
+from trimtab.api.reported import schemas
 from trimtab.api.routes import (
     controls,
     dashboard,
@@ -36,7 +42,7 @@ Every error is `{"errors": [{"field", "value", "message"}]}`."""
 STATIC = Path(__file__).resolve().parent / "static"
 
 
-def create_app(service: Service) -> FastAPI:
+def create_app(service: Service, access: AccessSettings | None = None) -> FastAPI:
     """The application on a service whose store is migrated."""
     app = FastAPI(
         title="trimtab",
@@ -44,15 +50,21 @@ def create_app(service: Service) -> FastAPI:
         description=DESCRIPTION,
         docs_url=None,  # both pages load scripts from elsewhere
         redoc_url=None,
+        lifespan=lambda app: at_work(app.state.workers),
     )
     app.state.service = service
+    app.state.queue = queue = IngestQueue(service)
+    app.state.workers = [queue]
     app.state.metrics = metrics = Metrics(service)
     acting = (controls, mode, kill, proposals)
     for router in (summaries, jobs, signals, health, incidents, silences, events, *acting, probes, dashboard):
         app.include_router(router.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.state.doorman = doorman = Doorman(service.database, access, clock=service.clock)
+    app.add_middleware(Gate, doorman=doorman)
     app.add_middleware(Guard)
     app.add_middleware(CountedResponses, metrics=metrics)  # the last one stands before all others
+    _describe(app)
     problem.install(app, on_invalid=lambda request: _count_invalid(request, metrics))
     return app
 
@@ -60,3 +72,16 @@ def create_app(service: Service) -> FastAPI:
 def _count_invalid(request: Request, metrics: Metrics) -> None:
     if request.url.path == summaries.PATH:
         metrics.invalid()
+
+
+def _describe(app: FastAPI) -> None:
+    """Put what the framework does not see, since it is read here, into the description of the API."""
+    generate = app.openapi
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            generate()["components"]["schemas"].update(schemas())
+        assert app.openapi_schema is not None
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]

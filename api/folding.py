@@ -10,7 +10,7 @@ from http import HTTPStatus
 from trimtab.agent.advance import Outcome, advance
 from trimtab.agent.operator import check_agrees
 from trimtab.agent.run_state import RunState
-from trimtab.agent.signals import SIGNALS, read_all
+from trimtab.agent.signals import SIGNALS
 from trimtab.agent.state import Event, OperatorAction
 from trimtab.api.problem import ApiError
 from trimtab.api.restore import Live, caught_up, snapshot_of
@@ -72,7 +72,7 @@ class Folding:
         self.stored.append(Committed(record=record, events=outcome.events))
         return Folded(
             events=tuple(map(_new_event, outcome.events)),
-            signals=_charted(record) if isinstance(record, StepSummary) else {},
+            signals=_charted(record, outcome.signals) if isinstance(record, StepSummary) else {},
             result=outcome,
             snapshot=snapshot_of(after) if due else None,
         )
@@ -88,9 +88,9 @@ def _check_generation(state: RunState, base: int | None) -> None:
         )
 
 
-def _charted(summary: StepSummary) -> dict[str, float]:
+def _charted(summary: StepSummary, signals: Mapping[str, float | None]) -> dict[str, float]:
     """The signals that were observed, and the trainer's own scalars beside them, under names that no signal has."""
-    observed = {name: value for name, value in read_all(summary).items() if value is not None}
+    observed = {name: value for name, value in signals.items() if value is not None}
     return {**{name: value for name, value in summary.scalars.items() if name not in SIGNALS}, **observed}
 
 

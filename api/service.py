@@ -115,7 +115,8 @@ class Service:
             RecordError: an integer is too large, or a string is no text.
             ConflictError: another summary holds the key (attempt, step, rank).
         """
-        answer = self.commit([self.summary_input(summary)])[0]
+        # What a replay will fold is folded: 1 and 1.0 are one number from here on.
+        answer = self.commit([self.summary_input(SUMMARY.decode(SUMMARY.encode(summary)))])[0]
         if isinstance(answer, Exception):
             raise answer
         return ingested(answer)
@@ -145,8 +146,12 @@ class Service:
             raise answer
         return answer[1]
 
-    def summary_input(self, summary: StepSummary, origin: Origin = LOCAL) -> Input:
-        """A summary as it is stored. Raises `RecordError`: an integer is too large, or a string is no text."""
+    def summary_input(self, summary: StepSummary, *, origin: Origin = LOCAL) -> Input:
+        """A summary, as it was decoded, on its way into the ledger.
+
+        Raises:
+            RecordError: an integer is too large, or a string is no text.
+        """
         check_portable(summary)
         payload = SUMMARY.encode(summary)
         entry = Entry(
@@ -158,8 +163,7 @@ class Service:
             step=summary.step,
             rank=summary.rank,
         )
-        # Exactly what a replay will fold is folded: 1 and 1.0 are one number from here on.
-        return Input(job=summary.job, entry=entry, origin=origin, record=SUMMARY.decode(payload))
+        return Input(job=summary.job, entry=entry, origin=origin, record=summary)
 
     def commit(self, inputs: Sequence[Input]) -> list[tuple[Appended, Outcome] | Exception]:
         """Store and fold inputs in one transaction; what becomes of each, in their order.

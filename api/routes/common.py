@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Request
@@ -9,10 +10,14 @@ from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WrapVa
 from pydantic_core import PydanticCustomError, ValidationError
 
 from trimtab.agent.changes import AGENT
+from trimtab.api.access.principal import Principal
+from trimtab.api.ingest import IngestQueue
 from trimtab.api.metrics import Metrics
+from trimtab.api.problem import ApiError
 from trimtab.api.service import Service
 from trimtab.hooks.controls import ControlValue
 from trimtab.hooks.records import MAX_JOB_LENGTH
+from trimtab.storage.values import Origin
 
 
 def _service(request: Request) -> Service:
@@ -25,9 +30,41 @@ def _metrics(request: Request) -> Metrics:
     return metrics
 
 
+def _queue(request: Request) -> IngestQueue:
+    queue: IngestQueue = request.app.state.queue
+    return queue
+
+
+QueueOf = Annotated[IngestQueue, Depends(_queue)]
+
+
+def _principal(request: Request) -> Principal:
+    principal: Principal = request.state.principal
+    return principal
+
+
 ServiceOf = Annotated[Service, Depends(_service)]
 MetricsOf = Annotated[Metrics, Depends(_metrics)]
+PrincipalOf = Annotated[Principal, Depends(_principal)]
+"""Who asks; `origin` is what the audit log wants of them."""
 JobName = Annotated[str, Path(description="Name of the job.", max_length=MAX_JOB_LENGTH, examples=["cliff-auto"])]
+
+
+def origin_of(request: Request) -> Origin:
+    """Who asks, for the audit trail."""
+    principal: Principal = request.state.principal
+    return principal.origin
+
+
+OriginOf = Annotated[Origin, Depends(origin_of)]
+
+
+def check_job(request: Request, job: str) -> None:
+    """Raise `ApiError` (403) where whoever asks may only speak for another job."""
+    bound = request.state.principal.job
+    if bound is not None and bound != job:
+        message = f"this token is for the job {bound!r}; report under that name, or use a token for this one"
+        raise ApiError(HTTPStatus.FORBIDDEN, "job", message, job)
 
 
 def _a_person(issuer: str) -> str:

@@ -1,24 +1,29 @@
-"""Ingest: one step summary in, what the agent wants of the job out."""
+"""Ingest: step summaries in, what the agent wants of their jobs out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from http import HTTPStatus
+from typing import Any, Literal
 
-from fastapi import APIRouter
-from fastapi import Body as BodyParameter
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import Field
 
-from trimtab.api.portable import shown_text
-from trimtab.api.problem import CONFLICT, ERRORS
-from trimtab.api.routes.common import MetricsOf, ServiceOf, Value
-from trimtab.api.service import Taken
+from trimtab.api.bodies import body_of
+from trimtab.api.folding import Input
+from trimtab.api.ingest import Answer
+from trimtab.api.problem import CONFLICT, ERRORS, ApiError, Problem, Problems, named, problems_of
+from trimtab.api.reported import MAX_BATCH, summaries_in, summary_in
+from trimtab.api.routes.common import MetricsOf, QueueOf, ServiceOf, check_job, origin_of
+from trimtab.api.service import Service, Taken, ingested
 from trimtab.api.views import View
-from trimtab.hooks.controls import CONTROL_NAMES, ControlError, Controls, ControlValue, check_value, no_such_control
-from trimtab.hooks.records import Command, StepSummary
+from trimtab.hooks.records import Command, RecordError, StepSummary
+from trimtab.storage.store import ConflictError
+from trimtab.storage.values import Origin
 
 router = APIRouter(tags=["summaries"])
 PATH = "/v1/summaries"
+BATCH_PATH = "/v1/summaries/batch"
 
 EXAMPLE: dict[str, Any] = {
     "job": "cliff-auto",
@@ -35,30 +40,6 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-def _known_names(applied: Any) -> Any:
-    """Refuse controls that do not exist, which a record that ignores unknown keys would lose."""
-    for name in applied if isinstance(applied, dict) else ():
-        if name not in CONTROL_NAMES:
-            raise ControlError(no_such_control(shown_text(str(name))))
-    return applied
-
-
-def _possible(overrides: dict[str, ControlValue]) -> dict[str, ControlValue]:
-    for name, value in overrides.items():
-        check_value(shown_text(name), value)
-    return overrides
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportedSummary(StepSummary):
-    """A step summary as it comes in: keys that a newer hook adds are ignored, at any depth; controls must exist."""
-
-    __pydantic_config__ = ConfigDict(extra="ignore")
-
-    applied: Annotated[Controls, BeforeValidator(_known_names)] = field(default_factory=Controls)
-    overrides: Annotated[dict[str, Value], AfterValidator(_possible)] = field(default_factory=dict)
-
-
 class IngestAnswer(View):
     """What became of the summary, and the command."""
 
@@ -68,18 +49,117 @@ class IngestAnswer(View):
     """The desired overrides while the job's reported generation differs from theirs, else null."""
 
 
-@router.post(PATH, responses={**ERRORS, **CONFLICT}, summary="Report one training step")
-def ingest(
-    summary: Annotated[ReportedSummary, BodyParameter(examples=[EXAMPLE])], service: ServiceOf, metrics: MetricsOf
-) -> IngestAnswer:
+class BatchItem(View):
+    """What became of one summary of a batch."""
+
+    result: Taken | Literal["conflict", "invalid", "failed"]
+    reason: str = Field(description="Why the summary is ignored; empty where it is not.")
+    errors: list[Problem] = Field(description="What is wrong with it; empty where nothing is.")
+
+
+class BatchAnswer(View):
+    """What became of each summary, in their order, and the newest command for each job."""
+
+    results: list[BatchItem]
+    commands: dict[str, Command | None]
+
+
+ENCODED: dict[int | str, dict[str, Any]] = {
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: {"model": Problems, "description": "The body is too large; send less."},
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: {"model": Problems, "description": "The body is in an unknown encoding."},
+    HTTPStatus.SERVICE_UNAVAILABLE: {
+        "model": Problems,
+        "description": "The database does not answer, or too many summaries wait; keep it and send it again.",
+    },
+}
+
+
+def _body(schema: dict[str, Any], example: Any) -> dict[str, Any]:
+    """How a body is described that is read here and not by the framework."""
+    return {
+        "required": True,
+        "content": {"application/json": {"schema": schema, "examples": {"one": {"value": example}}}},
+    }
+
+
+_ONE: dict[str, Any] = {"$ref": "#/components/schemas/ReportedSummary"}
+_MANY = {"type": "array", "items": _ONE, "maxItems": MAX_BATCH}
+
+
+@router.post(
+    PATH,
+    responses={**ERRORS, **CONFLICT, **ENCODED},
+    openapi_extra={"requestBody": _body(_ONE, EXAMPLE)},
+    summary="Report one training step",
+)
+async def ingest(request: Request, service: ServiceOf, queue: QueueOf, metrics: MetricsOf) -> IngestAnswer:
     """Take the summary of one step of one rank.
 
     The key is (job, attempt, step, rank). The same summary again changes nothing and gets the current command; another
     one under the same key gets 409, and the first stays. A job that is not known yet is registered in mode `observe`.
     A summary that cannot be judged any more, such as one of an older attempt, is kept in the ledger and answered with
-    `ignored`. Keys that this version does not know are ignored.
+    `ignored`. Keys that this version does not know are ignored. The body may be compressed (`gzip`, `zstd`).
     """
-    with metrics.ingest() as counted:
-        ingested = service.ingest(summary)
-        counted(ingested.result)
-    return IngestAnswer(result=ingested.result, reason=ingested.reason, command=ingested.command)
+    summary = summary_in(await body_of(request))
+    check_job(request, summary.job)
+    with metrics.ingest() as count:
+        (stored,) = await queue.put([service.summary_input(summary, origin=origin_of(request))])
+        if isinstance(stored, Exception):
+            raise stored
+        answer = ingested(stored)
+        count(answer.result)
+    return IngestAnswer(result=answer.result, reason=answer.reason, command=answer.command)
+
+
+@router.post(
+    BATCH_PATH,
+    responses={**ERRORS, **ENCODED},
+    openapi_extra={"requestBody": _body(_MANY, [EXAMPLE])},
+    summary="Report several training steps",
+)
+async def ingest_batch(request: Request, service: ServiceOf, queue: QueueOf, metrics: MetricsOf) -> BatchAnswer:
+    """Take the summaries of several steps, of one job or of many, in their order.
+
+    Each is taken or refused for itself, as if it had come alone, and the answer says what became of it; so the status
+    is 200 unless the body is no list at all. The body may be compressed (`gzip`, `zstd`).
+    """
+    origin, items = origin_of(request), summaries_in(await body_of(request))
+    inputs = [_input(request, service, item, origin) for item in items]
+    with metrics.ingest() as count:
+        stored = iter(await queue.put([one for one in inputs if isinstance(one, Input)]))
+        answers = [next(stored) if isinstance(one, Input) else one for one in inputs]
+        for answer in answers:
+            count(answer if isinstance(answer, Exception) else ingested(answer).result)
+    jobs = [one.job for one in inputs if isinstance(one, Input)]
+    taken = [answer for one, answer in zip(inputs, answers, strict=True) if isinstance(one, Input)]
+    commands = {
+        job: answer[1].command for job, answer in zip(jobs, taken, strict=True) if not isinstance(answer, Exception)
+    }
+    return BatchAnswer(results=list(map(_item, answers)), commands=commands)
+
+
+def _input(
+    request: Request, service: Service, item: StepSummary | RequestValidationError, origin: Origin
+) -> Input | Exception:
+    if isinstance(item, Exception):
+        return item
+    try:
+        check_job(request, item.job)
+        return service.summary_input(item, origin=origin)
+    except (ApiError, RecordError) as error:
+        return error
+
+
+def _item(answer: Answer) -> BatchItem:
+    if not isinstance(answer, Exception):
+        taken = ingested(answer)
+        return BatchItem(result=taken.result, reason=taken.reason, errors=[])
+    if isinstance(answer, RequestValidationError):
+        return BatchItem(result="invalid", reason="", errors=problems_of(answer))
+    result: Literal["conflict", "invalid", "failed"] = "failed"
+    if isinstance(answer, ConflictError):
+        result = "conflict"
+    elif isinstance(answer, (ApiError, RecordError)):
+        result = "invalid"
+    problems = answer.problems if isinstance(answer, ApiError) else (named(str(answer)),)
+    return BatchItem(result=result, reason="", errors=list(problems))

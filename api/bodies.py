@@ -1,0 +1,67 @@
+"""Compressed request bodies, unpacked up to a limit."""
+
+from __future__ import annotations
+
+import zlib
+from http import HTTPStatus
+
+import zstandard
+from fastapi import Request
+
+from trimtab.api.problem import ApiError
+
+MAX_UNPACKED = 16_000_000
+"""Bytes."""
+MAX_WINDOW = 1 << 24
+"""Bytes that Zstandard may look back, and has to keep for it."""
+PIECE = 512
+"""Bytes that are unpacked at a time: a piece of the worst bomb is as large as the limit."""
+ENCODINGS = ("identity", "gzip", "zstd")
+
+
+async def body_of(request: Request) -> bytes:
+    """The body, unpacked as its header Content-Encoding says.
+
+    Raises:
+        ApiError: an encoding that is not one of `ENCODINGS` (415), a body that is not in it (422), or one that is
+            larger than `MAX_UNPACKED` when it is unpacked (413).
+    """
+    body = await request.body()
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding == "identity":
+        return body
+    if encoding not in ENCODINGS:
+        message = f"is none of {', '.join(ENCODINGS)}; send the body as it is, or in one of them"
+        raise ApiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Encoding", message, encoding)
+    try:
+        unpacked = _gunzipped(body) if encoding == "gzip" else _unzstd(body)
+    except (zlib.error, zstandard.ZstdError, EOFError) as error:
+        raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, "body", f"is not {encoding}: {error}") from error
+    if len(unpacked) > MAX_UNPACKED:
+        message = f"is larger than {MAX_UNPACKED} bytes when it is unpacked; send less at a time"
+        raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body", message)
+    return unpacked
+
+
+def _gunzipped(body: bytes) -> bytes:
+    """One member, and not a byte behind it."""
+    stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    unpacked = stream.decompress(body, MAX_UNPACKED + 1)
+    if len(unpacked) <= MAX_UNPACKED and (not stream.eof or stream.unused_data):
+        raise EOFError("it ends too early" if not stream.eof else "there is more behind its end")
+    return unpacked
+
+
+def _unzstd(body: bytes) -> bytes:
+    """One frame, and not a byte behind it. The size that it announces is not believed."""
+    stream = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
+    unpacked = bytearray()
+    for start in range(0, len(body), PIECE):
+        unpacked += stream.decompress(body[start : start + PIECE])
+        if len(unpacked) > MAX_UNPACKED:
+            return bytes(unpacked)
+        if stream.eof and (stream.unused_data or start + PIECE < len(body)):
+            raise EOFError("there is more behind its end")
+    if not stream.eof:
+        raise EOFError("it ends too early")
+    return bytes(unpacked)

@@ -1,0 +1,91 @@
+"""Summaries on their way from many requests into few transactions.
+
+Whatever has come while one transaction ran goes into the next: one summary alone waits for nobody, and under load a
+commit is shared. What is answered is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+
+from trimtab.agent.advance import Outcome
+from trimtab.api.folding import Input
+from trimtab.api.problem import ApiError
+from trimtab.api.service import Service
+from trimtab.storage.store import Appended
+
+MAX_TOGETHER = 32
+"""Summaries in one transaction: with some 2 ms for each, a person's action waits for no longer than a blink."""
+HIGH_WATER = 2000
+"""Summaries that may wait; whoever sends more is asked to come again."""
+RETRY_AFTER_S = 2
+
+Answer = tuple[Appended, Outcome] | Exception
+
+
+class IngestQueue:
+    """The way of summaries into the store, for requests of one event loop."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._waiting: deque[tuple[Input, asyncio.Future[Answer]]] = deque()
+        self._arrived = asyncio.Event()
+
+    @property
+    def depth(self) -> int:
+        """Summaries that wait."""
+        return len(self._waiting)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is taken."""
+        return self.depth >= HIGH_WATER
+
+    async def put(self, inputs: Sequence[Input]) -> list[Answer]:
+        """Have summaries stored; what became of each, in their order.
+
+        Raises:
+            ApiError: too many wait already (503); nothing of these was taken.
+            DBAPIError: the database does not answer; some of them may be stored, and sending all again is safe.
+        """
+        if self.is_full:
+            message = f"{self.depth} summaries wait to be stored; send it again in {RETRY_AFTER_S} s"
+            raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "", message, headers={"retry-after": str(RETRY_AFTER_S)})
+        loop = asyncio.get_running_loop()
+        answers: list[asyncio.Future[Answer]] = [loop.create_future() for _ in inputs]
+        self._waiting.extend(zip(inputs, answers, strict=True))
+        self._arrived.set()
+        return list(await asyncio.gather(*answers))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Store what comes, and, once `stop` is set, what is still there."""
+        stopping = asyncio.ensure_future(stop.wait())
+        with ThreadPoolExecutor(1, thread_name_prefix="trimtab-writer") as writer:
+            while True:
+                while self._waiting:
+                    await self._store(writer)
+                if stop.is_set():
+                    return
+                self._arrived.clear()
+                arrived = asyncio.ensure_future(self._arrived.wait())
+                await asyncio.wait((arrived, stopping), return_when=asyncio.FIRST_COMPLETED)
+                arrived.cancel()
+
+    async def _store(self, writer: ThreadPoolExecutor) -> None:
+        """One transaction."""
+        together = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_TOGETHER))]
+        inputs = [one for one, _ in together]
+        try:
+            answers = await asyncio.get_running_loop().run_in_executor(writer, self._service.commit, inputs)
+        except Exception as error:
+            for _, waiting in together:
+                if not waiting.done():  # whoever asked may have gone
+                    waiting.set_exception(error)
+            return
+        for (_, waiting), answer in zip(together, answers, strict=True):
+            if not waiting.done():
+                waiting.set_result(answer)

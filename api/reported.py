@@ -1,0 +1,109 @@
+"""Step summaries as they come in.
+
+Keys that a newer hook adds are ignored, at any depth; controls must exist. What is read is exactly what a later replay
+reads back out of the ledger.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from trimtab.api.portable import shown_text
+from trimtab.api.routes.common import Value
+from trimtab.hooks.controls import CONTROL_NAMES, ControlError, Controls, ControlValue, check_value, no_such_control
+from trimtab.hooks.records import StepSummary
+from trimtab.storage.codec import SUMMARY
+
+MAX_BATCH = 1000
+"""Summaries in one request."""
+
+
+def _known_names(applied: Any) -> Any:
+    """Refuse controls that do not exist, which a record that ignores unknown keys would lose."""
+    for name in applied if isinstance(applied, dict) else ():
+        if name not in CONTROL_NAMES:
+            raise ControlError(no_such_control(shown_text(str(name))))
+    return applied
+
+
+def _possible(overrides: dict[str, ControlValue]) -> dict[str, ControlValue]:
+    for name, value in overrides.items():
+        check_value(shown_text(name), value)
+    return overrides
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedSummary(StepSummary):
+    """A step summary in a request."""
+
+    __pydantic_config__ = ConfigDict(extra="ignore")
+
+    applied: Annotated[Controls, BeforeValidator(_known_names)] = field(default_factory=Controls)
+    overrides: Annotated[dict[str, Value], AfterValidator(_possible)] = field(default_factory=dict)
+
+
+_ONE: TypeAdapter[ReportedSummary] = TypeAdapter(ReportedSummary)
+_MANY: TypeAdapter[list[ReportedSummary]] = TypeAdapter(Annotated[list[ReportedSummary], Field(max_length=MAX_BATCH)])
+_ITEMS: TypeAdapter[list[Any]] = TypeAdapter(Annotated[list[Any], Field(max_length=MAX_BATCH)])
+_FIELDS = tuple(one.name for one in fields(StepSummary))
+
+
+def schemas() -> dict[str, Any]:
+    """Schemas of a reported summary and of its parts, by name, for the description of the API."""
+    whole = _ONE.json_schema(ref_template="#/components/schemas/{model}")
+    parts = whole.pop("$defs", {})
+    return {**parts, "ReportedSummary": whole}
+
+
+def summary_in(body: bytes) -> StepSummary:
+    """The summary that a body holds. Raises `RequestValidationError`, which names every field that is wrong."""
+    try:
+        return _plain(_ONE.validate_json(body))
+    except ValidationError as error:
+        raise _refusal(error) from error
+
+
+def summaries_in(body: bytes) -> list[StepSummary | RequestValidationError]:
+    """The summaries of a batch, a JSON list: one that cannot be read takes nothing else with it.
+
+    Raises:
+        RequestValidationError: the body is no list of at most `MAX_BATCH`.
+    """
+    try:
+        return [_plain(one) for one in _MANY.validate_json(body)]
+    except ValidationError:
+        pass
+    try:
+        items = _ITEMS.validate_json(body)
+    except ValidationError as error:
+        raise _refusal(error) from error
+    return [_item(item) for item in items]
+
+
+def _item(item: Any) -> StepSummary | RequestValidationError:
+    try:
+        return _plain(_ONE.validate_python(item))
+    except ValidationError as error:
+        return _refusal(error)
+
+
+def _refusal(error: ValidationError) -> RequestValidationError:
+    """The framework's own error, so that there is one shape."""
+    found = error.errors(include_url=False)
+    return RequestValidationError([{**detail, "loc": ("body", *detail["loc"])} for detail in found])
+
+
+def _plain(reported: ReportedSummary) -> StepSummary:
+    """The record that the ledger will give back: of the plain type, and already checked."""
+    values = (*(getattr(reported.applied, name) for name in CONTROL_NAMES), *reported.overrides.values())
+    if any(isinstance(value, float) and not math.isfinite(value) for value in values):
+        return SUMMARY.decode(SUMMARY.encode(reported))  # a control may be a name as well, so infinity reads as one
+    plain = object.__new__(StepSummary)
+    for name in _FIELDS:
+        object.__setattr__(plain, name, getattr(reported, name))
+    return plain
