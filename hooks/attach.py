@@ -47,7 +47,7 @@ def attach(
             it and a `WORLD_SIZE` above 1, as torchrun sets them, else 0.
         collective: joins the processes of the job, all of which attach with it: what they measure is reported as one
             by rank 0, and they are steered as one. The attempt is rank 0's. See `docs/attach.md`.
-        token: bearer token, where the agent asks for one.
+        token: bearer token, where the agent asks for one; by default that of the environment's `TRIMTAB_TOKEN`.
         patience: how long `Emitter.wait_while_paused` waits at most; an hour by default.
         spool: folder for summaries that an agent over HTTP cannot take now; None to keep them in memory only.
 

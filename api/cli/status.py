@@ -10,6 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from trimtab.agent.state import State
+from trimtab.api.cli.options import Token, Url
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.controls_view import ControlsView
 from trimtab.api.health_view import HealthView, JobView
@@ -27,12 +28,13 @@ STYLE = {
 
 def status(
     job: Annotated[str | None, typer.Argument(help="Name of the job; all of them when it is missing.")] = None,
-    url: Annotated[str, typer.Option(envvar="TRIMTAB_URL", help="Where the agent serves.")] = DEFAULT_URL,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what the API answers.")] = False,
 ) -> None:
     """Show how the jobs are, or everything about one."""
     console = Console()
-    with Client(url) as client:
+    with Client(url, token) as client:
         if job is None:
             jobs = client.jobs()
             if as_json:

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from trimtab.api.cli.errors import UsageError
+from trimtab.api.cli.options import Token, Url
 from trimtab.api.client import DEFAULT_URL
 from trimtab.hooks.transport.delivery import deliver
 
@@ -20,7 +21,8 @@ def sync(
         Path,
         typer.Argument(metavar="DIR", help="What a `file:DIR` run recorded, or what an agent that was away missed."),
     ],
-    url: Annotated[str, typer.Option(envvar="TRIMTAB_URL", help="Where the agent serves.")] = DEFAULT_URL,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
 ) -> None:
     """Deliver recorded step summaries to an agent, oldest first, and take them off the disk.
@@ -30,7 +32,7 @@ def sync(
     if not folder.is_dir():
         raise UsageError(f"DIR: there is no folder {folder}")
     try:
-        done = deliver(folder, url)
+        done = deliver(folder, url, token)
     except (ValueError, OSError) as error:
         raise UsageError(str(error)) from error
     if as_json:
@@ -41,6 +43,8 @@ def sync(
         if done.rejected:
             console.print(f"{done.rejected} refused for good, kept in {folder / 'rejected'}", markup=False)
         if done.left:
-            console.print(f"{done.left} left: nothing answers at {url}, or it asked for a pause", markup=False)
+            away = f"nothing answers at {url}, or it asked for a pause"
+            why = f"{url} does not let us in: {done.barred}" if done.barred else away
+            console.print(f"{done.left} left: {why}", markup=False)
     if done.rejected or done.left:
         raise typer.Exit(1)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from trimtab.api.errors import UserError
 from trimtab.api.problem import Problem, Problems
 from trimtab.api.server import DEFAULT_PORT
-from trimtab.hooks.transport.base import UrlError
+from trimtab.hooks.transport.base import TokenError, UrlError
 from trimtab.hooks.transport.connection import Connection, Reply
 
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
@@ -51,12 +51,12 @@ class Caller:
             timeout: seconds to wait for an answer.
 
         Raises:
-            ClientError: `url` is none.
+            ClientError: `url` is none, or `token`.
         """
         self.url = url.rstrip("/")
         try:
             self._connection = Connection(self.url, token, timeout)
-        except UrlError as error:
+        except (UrlError, TokenError) as error:
             raise ClientError(str(error)) from error
 
     def __enter__(self) -> Self:

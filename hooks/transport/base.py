@@ -12,6 +12,10 @@ class UrlError(ValueError):
     """A URL that leads to no agent and no recording; the message names it and what it lacks."""
 
 
+class TokenError(ValueError):
+    """A token that cannot be sent; the message does not tell it."""
+
+
 class Transport(Protocol):
     """Carries summaries to an agent and its newest command back.
 

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from trimtab.hooks.records import Command
 from trimtab.hooks.transport.backoff import retry_after
-from trimtab.hooks.transport.base import UrlError
+from trimtab.hooks.transport.base import TokenError, UrlError
 from trimtab.hooks.wire import decode_value
 
 PATH = "/v1/summaries"
@@ -32,6 +32,8 @@ REPLY_BYTES = 1 << 20
 """Most of a reply that is read, unless said otherwise."""
 AWAY = (429, 502, 503, 504)
 """Statuses that say nothing of the summary: the agent is busy, or nobody is behind the proxy."""
+BARRED = (401, 403)
+"""Statuses that say nothing of the summary either: the token is missing, not valid, or another job's."""
 KINDS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
 Got = TypeVar("Got")
@@ -56,6 +58,8 @@ class Answer:
     """Why the agent will never take it."""
     stumbled: str = ""
     """How the agent itself failed over it: perhaps over this summary alone."""
+    barred: str = ""
+    """Why the agent does not let this process in; it may once somebody has seen to its token."""
     asked: float | None = None
     """Seconds that the agent asked to be left alone for."""
     command: Command | None = None
@@ -66,6 +70,7 @@ class Connection:
 
     Raises:
         UrlError: the URL has no host, its port is no port, or it is not HTTP.
+        TokenError: the token cannot stand in a header.
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 10.0) -> None:
@@ -81,8 +86,7 @@ class Connection:
         self._connection = self._connect(timeout)
         self._prefix = parts.path.rstrip("/")
         self._headers = {"User-Agent": "trimtab"}
-        token = os.environ.get(TOKEN_VARIABLE) if token is None else token
-        if token:
+        if token := _checked(token):
             self._headers["Authorization"] = f"Bearer {token}"
         self._said_unreadable = False
 
@@ -175,6 +179,9 @@ class Connection:
         headers = {**self._headers, "Content-Type": "application/json"}
         reply = self._exchange("POST", PATH, payload, headers, REPLY_BYTES)
         told = f"{reply.status} {reply.body[:500].decode(errors='replace')}"
+        if reply.status in BARRED:
+            self.hang_up()
+            return Answer(barred=told)
         if reply.status == 429 or reply.status >= 500:
             self.hang_up()
             return Answer(
@@ -198,3 +205,11 @@ class Connection:
                 self._said_unreadable = True
                 _log.warning("trimtab: a command that cannot be read: %.500s", error)
             return None
+
+
+def _checked(token: str | None) -> str:
+    """The token to send, that of the environment where none is given; empty for none. Raises `TokenError`."""
+    told = (os.environ.get(TOKEN_VARIABLE, "") if token is None else token).strip()  # files and variables end in lines
+    if not (told.isascii() and told.isprintable()) or " " in told:
+        raise TokenError(f"token: what is given, or in {TOKEN_VARIABLE}, is no token; give one like ttb_..., whole")
+    return told

@@ -18,7 +18,9 @@ class Delivered:
     rejected: int
     """Refused by the agent for good, and moved to the directory's folder `rejected`."""
     left: int = 0
-    """Still there: the agent could not be reached, or asked for a pause."""
+    """Still there: the agent could not be reached, asked for a pause, or did not let us in."""
+    barred: str = ""
+    """Why the agent did not let us in; empty where it did."""
 
 
 def deliver(spool_dir: str | Path, url: str, token: str | None = None) -> Delivered:
@@ -28,13 +30,14 @@ def deliver(spool_dir: str | Path, url: str, token: str | None = None) -> Delive
     what it has already seen.
 
     Raises:
-        ValueError: the URL has no host, or is not HTTP.
+        ValueError: the URL has no host, or is not HTTP; or the token can be none.
         OSError: there is no such directory, another process is using it, or a refused summary cannot be kept.
     """
     agent, directory = Connection(url, token), Path(spool_dir)
     spool, rejects = Spool(directory), Spool(directory / "rejected")
     _claim(spool)
     sent = rejected = 0
+    barred = ""
     try:
         while (payload := spool.peek()) is not None:
             answer = agent.post(payload)
@@ -45,9 +48,10 @@ def deliver(spool_dir: str | Path, url: str, token: str | None = None) -> Delive
                     raise OSError(f"{rejects.directory}: does not take a summary that the agent refused")
                 rejected += 1
             else:
+                barred = answer.barred
                 break
             spool.pop()
-        return Delivered(sent=sent, rejected=rejected, left=spool.count())
+        return Delivered(sent=sent, rejected=rejected, left=spool.count(), barred=barred)
     finally:
         agent.hang_up()
         for used in (spool, rejects):

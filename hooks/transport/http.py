@@ -3,6 +3,7 @@
     2xx                      delivered
     429, 5xx, no connection  tried again after a pause (doubling, jittered, Retry-After honoured); meanwhile summaries
                              go to the spool, and are replayed oldest first once the agent is back
+    401, 403                 the same, until somebody has seen to the token: nothing is lost for want of one
     500 five times running   taken for a fault that this summary causes, and treated like the next
     anything else            the agent will never take this summary: kept in the spool's folder `rejected`, counted
 
@@ -163,7 +164,10 @@ class HttpTransport(Background):
     def _away(self, answer: Answer) -> None:
         self._failures += 1
         self._disk_refuses = False
-        if self._failures == 1:
+        if answer.barred:
+            told = f"{self._agent.url} does not let this job in: {answer.barred}; summaries are kept until it does"
+            self._say_once(f"{told}. See to its token", kind="barred")
+        elif self._failures == 1:
             where = f"in {self._spool.directory}" if self._spool else "in memory, since there is no spool,"
             _log.warning("trimtab: no answer from %s; summaries wait %s until it is back", self._agent.url, where)
         self._not_before = time.monotonic() + self._backoff.wait(self._failures, answer.asked)

@@ -26,7 +26,7 @@ class Target:
     job: str
     rank: int = 0
     token: str | None = None
-    """Bearer token for an agent over HTTP."""
+    """Bearer token for an agent over HTTP; None for that of the environment."""
     spool: str | Path | None = DEFAULT_SPOOL
     """Folder for what an agent over HTTP cannot take now, with a folder inside for each job and rank; None for none."""
 

@@ -87,3 +87,19 @@ def test_a_refused_summary_that_cannot_be_kept_stays_where_it_is(agent: Any, rec
     with pytest.raises(OSError, match="does not take a summary that the agent refused"):
         deliver(recording, agent.url)
     assert steps(recording) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_whoever_is_not_let_in_is_told_why_and_keeps_everything(
+    agent: Any, recording: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    def answer(_: dict[str, Any]) -> tuple[int, dict[str, str], Any]:
+        return (200, {}, {"command": None}) if agent.headers[-1].get("Authorization") == "Bearer good" else no
+
+    no: tuple[int, dict[str, str], Any] = (status, {}, {"errors": [{"message": "this token is not valid here"}]})
+    agent.answer = answer
+    done = deliver(recording, agent.url, "bad")
+    assert (done.sent, done.rejected, done.left) == (0, 0, 6)
+    assert done.barred == f'{status} {{"errors": [{{"message": "this token is not valid here"}}]}}'
+    monkeypatch.setenv("TRIMTAB_TOKEN", "good\n")
+    assert deliver(recording, agent.url) == Delivered(sent=6, rejected=0)

@@ -17,6 +17,7 @@ from trimtab.hooks.emitter import Emitter
 from trimtab.hooks.layout import Report
 from trimtab.hooks.records import StepSummary
 from trimtab.hooks.transport.backoff import Backoff
+from trimtab.hooks.transport.base import TokenError
 from trimtab.hooks.transport.http import HttpTransport
 from trimtab.hooks.transport.spool import read_spool
 
@@ -121,6 +122,53 @@ def test_a_refused_summary_is_kept_counted_and_not_tried_again(
     assert steps(agent.seen) == [0, 1, 2]
     assert [record.step for record in read_spool(tmp_path / "rejected")] == [1]
     assert (transport.rejected, transport.dropped) == (1, 0)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("spooled", [True, False])
+def test_nothing_is_lost_while_the_token_is_not_taken(
+    agent: Any,
+    eventually: Eventually,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+    spooled: bool,
+) -> None:
+    agent.answer = lambda _: (status, {}, {"errors": [{"message": "this token is not valid here"}]})
+    transport = HttpTransport(agent.url, token="stale", spool=tmp_path if spooled else None, backoff=FAST)
+    for step in range(5):
+        transport.send(report(step))
+    eventually(lambda: len(agent.seen) >= 3)
+    agent.answer = lambda _: (200, {}, {"command": None})
+    eventually(lambda: len(agent.taken) == 5)
+    transport.close(2)
+    assert steps(agent.taken) == list(range(5))
+    assert (transport.rejected, transport.dropped) == (0, 0)
+    assert not (tmp_path / "rejected").exists()
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert f"{agent.url} does not let this job in: {status} " in told
+    assert "See to its token" in told
+    assert "stale" not in told
+
+
+def test_the_token_of_the_environment_is_sent_where_none_is_given(agent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIMTAB_TOKEN", " of-the-environment\n")
+    for given in (None, "given", ""):
+        transport = HttpTransport(agent.url, token=given)
+        transport.send(report(0))
+        transport.close(10)  # waits for the answer
+    assert [headers.get("Authorization") for headers in agent.headers] == [
+        "Bearer of-the-environment",
+        "Bearer given",
+        None,
+    ]
+
+
+@pytest.mark.parametrize("token", ["two words", "a\nb", "ttb_Ä", "a\0b"])
+def test_a_token_that_cannot_be_sent_is_told_before_training(token: str) -> None:
+    with pytest.raises(TokenError, match="token: what is given, or in TRIMTAB_TOKEN, is no token") as caught:
+        HttpTransport("http://127.0.0.1:1", token=token)
+    assert token not in str(caught.value)
 
 
 def test_without_spool_a_refused_summary_is_lost_and_counted(agent: Any, eventually: Eventually) -> None:
