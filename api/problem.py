@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 
 from trimtab.agent.operator import OperatorError
+from trimtab.api.access.redaction import redacted
 from trimtab.api.portable import MAX_INTEGER, shown_text
 from trimtab.api.restore import UnreadableJobError
 from trimtab.hooks.controls import ControlError
@@ -30,11 +31,11 @@ _log = logging.getLogger("trimtab.api")
 
 
 def _encodable(value: Any) -> Any:
-    return shown_text(value) if isinstance(value, str) else value
+    return redacted(shown_text(value)) if isinstance(value, str) else value
 
 
 Told = Annotated[str, BeforeValidator(_encodable)]
-"""Text that can be sent, whatever the request held."""
+"""Text that can be sent, whatever the request held: without secrets, and without what is no text."""
 
 
 class Problem(BaseModel):
