@@ -55,7 +55,7 @@ def create_app(service: Service, access: AccessSettings | None = None) -> FastAP
     app.state.service = service
     app.state.queue = queue = IngestQueue(service)
     app.state.workers = [queue]
-    app.state.metrics = metrics = Metrics(service)
+    app.state.metrics = metrics = Metrics(service, queue)
     acting = (controls, mode, kill, proposals)
     for router in (summaries, jobs, signals, health, incidents, silences, events, *acting, probes, dashboard):
         app.include_router(router.router)

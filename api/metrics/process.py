@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 
 from trimtab.api.service import Taken
 from trimtab.hooks.records import RecordError
@@ -51,6 +51,10 @@ class ProcessMetrics:
             buckets=DELIVERY_BUCKETS,
             registry=registry,
         )
+
+    def follow(self, name: str, help: str, read: Callable[[], float]) -> None:
+        """Export a gauge that is read whenever it is scraped."""
+        Gauge(name, help, registry=self._registry).set_function(read)
 
     @contextmanager
     def ingest(self) -> Iterator[Callable[[Taken | Exception], None]]:

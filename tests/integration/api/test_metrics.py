@@ -18,6 +18,7 @@ from trimtab.agent.detectors import DETECTORS
 from trimtab.agent.signals import SIGNALS
 from trimtab.agent.state import Mode, OperatorAction, OperatorVerb
 from trimtab.api.client import Client, ClientError
+from trimtab.api.ingest import IngestQueue
 from trimtab.api.metrics import Metrics
 from trimtab.api.metrics.jobs import MAX_JOBS, OTHERS, QUIET_AFTER
 from trimtab.api.metrics.known import HEARD_FOR
@@ -29,6 +30,10 @@ from trimtab.storage.database import Database
 
 def told(metrics: Metrics) -> Samples:
     return parsed(metrics.exposition().decode())
+
+
+def metrics_of(service: Service) -> Metrics:
+    return Metrics(service, IngestQueue(service))
 
 
 @pytest.fixture
@@ -137,7 +142,7 @@ def test_labels_are_bounded_whatever_a_run_reports(client: Client, http: httpx.C
 
 
 def test_numbers_that_are_not_finite_are_told_as_they_are_and_counted(timed: Service) -> None:
-    metrics = Metrics(timed)
+    metrics = metrics_of(timed)
     broken = {"old_logprobs": NonFinite(nan=3, neginf=2, masked=50), "entropy": NonFinite(posinf=1, invalid=4)}
     given = {"grad_norm": math.nan, "update_norm": math.inf, "reward_mean": -math.inf, "length_mean": 7.0}
     for step in range(2):
@@ -157,7 +162,7 @@ def test_numbers_that_are_not_finite_are_told_as_they_are_and_counted(timed: Ser
 
 
 def test_actions_are_counted_by_remedy_and_outcome(timed: Service) -> None:
-    metrics = Metrics(timed)
+    metrics = metrics_of(timed)
     timed.register("run", config=None, mode=None, issuer="me", reason="new")
     timed.operate(OperatorAction(job="run", verb=OperatorVerb.SET_MODE, issuer="me", reason="go", mode=Mode.AUTO))
     plant = Plant(seed=0, noisy_from=0)
@@ -179,7 +184,7 @@ def test_actions_are_counted_by_remedy_and_outcome(timed: Service) -> None:
 
 
 def test_archived_and_quiet_jobs_are_told_no_more(timed: Service, clock: list[float]) -> None:
-    metrics = Metrics(timed)
+    metrics = metrics_of(timed)
     for job in ("kept", "archived", "quiet"):
         timed.ingest(replace(Plant(seed=0).advance(), job=job, nonfinite={"entropy": NonFinite(nan=1)}))
     assert of_jobs(told(metrics)["trimtab_step"]).keys() == {"kept", "archived", "quiet"}
@@ -195,7 +200,7 @@ def test_archived_and_quiet_jobs_are_told_no_more(timed: Service, clock: list[fl
 
 
 def test_jobs_beyond_the_most_that_are_told_one_by_one_are_told_together(timed: Service, clock: list[float]) -> None:
-    metrics = Metrics(timed)
+    metrics = metrics_of(timed)
     first = Plant(seed=0).advance()
     names = [f"job-{number:03}" for number in range(MAX_JOBS + 3)]
     timed.commit([timed.summary_input(replace(first, job=job, dropped_total=2)) for job in names])
@@ -221,7 +226,7 @@ def test_jobs_beyond_the_most_that_are_told_one_by_one_are_told_together(timed: 
 
 
 def test_a_scrape_asks_the_database_no_more_often_for_more_jobs(timed: Service) -> None:
-    metrics = Metrics(timed)
+    metrics = metrics_of(timed)
     asked: list[str] = []
 
     def hear(_connection: object, _cursor: object, statement: str, *_: object) -> None:
@@ -242,7 +247,7 @@ def test_a_scrape_asks_the_database_no_more_often_for_more_jobs(timed: Service) 
 def test_a_job_that_reports_no_more_is_told_of_after_a_restart_too(
     timed: Service, database_url: str, clock: list[float]
 ) -> None:
-    before = Metrics(timed)
+    before = metrics_of(timed)
     plant = Plant(seed=0, noisy_from=0)
     for _ in range(16):
         clock[0] += 100
@@ -250,7 +255,7 @@ def test_a_job_that_reports_no_more_is_told_of_after_a_restart_too(
     expected = told(before)
     assert of_jobs(expected["trimtab_silent_after_seconds"]) == {"run": 2000}
     later = Service(Database(database_url), clock=lambda: clock[0] + HEARD_FOR + 1)
-    after = told(Metrics(later))
+    after = told(metrics_of(later))
     later.close()
     for name in ("trimtab_incidents", "trimtab_detector_severity", "trimtab_step", "trimtab_silent_after_seconds"):
         assert str(after[name]) == str(expected[name])
@@ -258,7 +263,7 @@ def test_a_job_that_reports_no_more_is_told_of_after_a_restart_too(
 
 
 def test_a_silent_job_is_no_longer_ok(timed: Service, clock: list[float]) -> None:
-    metrics = Metrics(timed)
+    metrics = metrics_of(timed)
     plant = Plant(seed=0)
     for _ in range(60):
         timed.ingest(plant.advance())
@@ -272,7 +277,7 @@ def test_each_replica_tells_of_the_jobs_that_report_to_it(postgres: PostgresServ
         replicas = [Service(Database(url), clock=lambda: clock[0]) for _ in range(2)]
         replicas[0].database.migrate()
         first, second = replicas
-        metrics = [Metrics(replica) for replica in replicas]
+        metrics = [metrics_of(replica) for replica in replicas]
         plants = {job: Plant(seed=0, job=job) for job in ("a", "b")}
         for job, replica in zip(plants, replicas, strict=True):
             replica.ingest(plants[job].advance())
@@ -305,7 +310,7 @@ def test_a_job_that_cannot_be_read_takes_no_other_out_of_sight(db: Path, clock: 
     with sqlite3.connect(db) as connection:
         connection.execute("""UPDATE jobs SET config = '{"no_such_setting": 1}' WHERE name = 'odd'""")
     service = Service(Database(db), clock=lambda: clock[0])
-    found = told(Metrics(service))
+    found = told(metrics_of(service))
     service.close()
     assert of_jobs(found["trimtab_step"]) == {"fine": 0}
     assert found["trimtab_unreadable_jobs"] == {labels(): 1}
@@ -333,7 +338,7 @@ def test_every_signal_has_a_metric_of_its_own_that_tells_its_unit() -> None:
 
 
 def test_a_detector_that_cannot_judge_is_not_a_number(timed: Service) -> None:
-    metrics = Metrics(timed)
+    metrics = metrics_of(timed)
     timed.ingest(step_summary(0))
     found = told(metrics)["trimtab_detector_severity"]
     assert {dict(key)["detector"] for key in found} == set(DETECTORS)
