@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from trimtab.storage import audit, queries
+from trimtab.storage import audit, outbox, queries
 from trimtab.storage.archive import reported_again
 from trimtab.storage.deeds import deeds_of
 from trimtab.storage.packing import packed, packed_floats
@@ -52,7 +52,7 @@ def jobs(connection: Connection, names: Iterable[str], config: str, now: float) 
 
 
 def appended(connection: Connection, rows: Sequence[NewRow]) -> None:
-    """Write ledger rows behind the last ones, with their events and signals, and put what was done on record.
+    """Write ledger rows behind the last ones, with their events, alerts and signals, and put what was done on record.
 
     A job that reports again is archived no more.
     """
@@ -62,6 +62,8 @@ def appended(connection: Connection, rows: Sequence[NewRow]) -> None:
     if judged:
         _observations(connection, judged)
     reported = [row for row in rows if row.entry.kind is EntryKind.SUMMARY]
+    for row in rows:
+        outbox.enqueue(connection, row.job_id, row.job, row.events, row.entry.received_at)
     deeds = reported_again(connection, {row.job_id for row in reported}, rows[-1].entry.received_at)
     deeds += [deed for row in rows for deed in deeds_of(row)]
     audit.append(connection, deeds)  # last: other writers wait from here

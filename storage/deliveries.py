@@ -1,0 +1,314 @@
+"""Deliveries: messages on their way, each until it is delivered or dead.
+
+A worker takes an endpoint for as long as one request to it lasts, over all processes, so an endpoint has one request at
+a time and nothing is sent twice at once. A worker that dies leaves its lease behind, and what it was sending is sent
+again under the same `webhook-id` once that is over. Leases are compared by the clocks of the processes, which may be
+apart by as much as a lease outlasts a request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, delete, exists, func, insert, select, update
+
+from trimtab.agent.changes import AGENT
+from trimtab.storage import audit
+from trimtab.storage.audit import Deed
+from trimtab.storage.database import Database
+from trimtab.storage.endpoints import Endpoint, as_endpoint, disable, found
+from trimtab.storage.tables import JobRow
+from trimtab.storage.tables.alerts import DeliveryRow, EndpointRow
+from trimtab.storage.values import Origin
+
+BATCH = 100
+"""Endpoints that are taken in one transaction."""
+
+
+class UnknownDeliveryError(LookupError):
+    """No delivery has that id."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"there is no delivery {message!r}; `trimtab webhook deliveries` shows those that there are")
+        self.message = message
+
+
+class DeliveryStateError(ValueError):
+    """A delivery that is not dead, and so cannot be sent again by hand."""
+
+
+class Status(StrEnum):
+    """What became of a message."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+    """It is not tried again, unless a person says so."""
+    SUPERSEDED = "superseded"
+    """A newer message says what it said, and what has changed since."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMessage:
+    """A message that is about to be stored."""
+
+    message_id: str
+    """The `webhook-id`."""
+    subject: str
+    """A newer message on the same subject takes its place until it is delivered."""
+    reason: str
+    body: str
+    """JSON."""
+    resolved: tuple[str, ...] = ()
+    """Fingerprints that it says are resolved."""
+    tries: int
+    """Attempts after which it is dead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One message to one endpoint. Times are Unix seconds."""
+
+    number: int
+    message_id: str
+    endpoint_id: str
+    job: str | None
+    """None for a test."""
+    subject: str
+    reason: str
+    body: str
+    status: Status
+    attempts: int
+    tries: int
+    """Attempts after which it is dead."""
+    created_at: float
+    next_at: float | None
+    settled_at: float | None
+    answer: int | None
+    """HTTP status of the last attempt."""
+    error: str
+    """What was wrong with the last attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A message that this worker, and no other, may send now."""
+
+    endpoint: Endpoint
+    delivery: Delivery
+    lease: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What an attempt came to."""
+
+    status: Status
+    """Pending where it is tried again."""
+    answer: int | None
+    error: str
+    next_at: float | None = None
+    """When, where it is tried again."""
+    not_before: float | None = None
+    """Nothing is sent to the endpoint until then; None where it did not say."""
+    disable: str = ""
+    """Why the endpoint is disabled; empty where it is not."""
+
+
+class Deliveries:
+    """The deliveries of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def claim(self, now: float, *, lease: str, until: float) -> list[Claim]:
+        """Take each endpoint that nobody delivers to and that has something due, with the oldest such message.
+
+        The attempt counts from here on, whether or not its end is ever heard of.
+        """
+        due = DeliveryRow.status == Status.PENDING, DeliveryRow.next_at <= now
+        waiting = exists().where(DeliveryRow.endpoint_id == EndpointRow.id, *due)
+        free = EndpointRow.leased_until.is_(None) | (EndpointRow.leased_until <= now)
+        ready = EndpointRow.not_before.is_(None) | (EndpointRow.not_before <= now)
+        with self._database.read() as connection:
+            if not connection.execute(select(exists().where(*due))).scalar_one():
+                return []
+        with self._database.write() as connection:
+            endpoints = select(EndpointRow.__table__).where(EndpointRow.enabled, free, ready, waiting).limit(BATCH)
+            rows = connection.execute(endpoints.with_for_update(skip_locked=True)).mappings().all()
+            return [_claimed(connection, as_endpoint(row), now, lease=lease, until=until) for row in rows]
+
+    def settle(self, claim: Claim, settled: Settlement, now: float) -> None:
+        """Put on record what an attempt came to, and let others have the endpoint.
+
+        A worker that lost its lease has nothing to say any more, unless the message arrived.
+        """
+        endpoint, arrived = claim.endpoint.id, settled.status is Status.DELIVERED
+        still = (Status.PENDING, Status.SUPERSEDED) if arrived else (Status.PENDING,)
+        with self._database.write() as connection:
+            free: dict[str, Any] = {"lease": None, "leased_until": None}
+            if settled.not_before is not None:
+                free["not_before"] = settled.not_before
+            if not _freed(connection, claim, free) and not arrived:
+                return
+            values: dict[str, Any] = {"status": settled.status, "answer": settled.answer, "error": settled.error}
+            values |= {"next_at": settled.next_at, "settled_at": None if settled.status is Status.PENDING else now}
+            place = DeliveryRow.number == claim.delivery.number, DeliveryRow.status.in_(still)
+            connection.execute(update(DeliveryRow).where(*place).values(**values))
+            if settled.disable:
+                disable(connection, endpoint, settled.disable, now)
+                detail = {"webhook": endpoint}
+                deed = Deed(
+                    action="webhook_disabled", at=now, origin=Origin(actor=AGENT), reason=settled.disable, detail=detail
+                )
+                audit.append(connection, [deed])
+
+    def release(self, claim: Claim) -> None:
+        """Give a message back that was not sent to its end: it is due again at once, and the attempt does not count."""
+        with self._database.write() as connection:
+            if _freed(connection, claim, {"lease": None, "leased_until": None}):
+                place = DeliveryRow.number == claim.delivery.number, DeliveryRow.status == Status.PENDING
+                connection.execute(update(DeliveryRow).where(*place).values(attempts=DeliveryRow.attempts - 1))
+
+    def send(self, endpoint: str, message: NewMessage, now: float) -> Delivery:
+        """Have one message sent that no alert asked for. Raises `UnknownEndpointError`."""
+        with self._database.write() as connection:
+            found(connection, endpoint)
+            added(connection, endpoint, None, [message], now)
+            return _delivery(connection, message.message_id)
+
+    def retry(self, message: str, now: float, *, origin: Origin, reason: str) -> Delivery:
+        """Send a message that is not on its way again, from the first attempt on and under its own `webhook-id`.
+
+        Raises:
+            UnknownDeliveryError: there is no such delivery. DeliveryStateError: it is on its way or was delivered, or
+                its endpoint is disabled.
+        """
+        with self._database.write() as connection:
+            delivery = _delivery(connection, message, lock=True)
+            if delivery.status in (Status.PENDING, Status.DELIVERED):
+                raise DeliveryStateError(
+                    f"id: {message!r} is {delivery.status}; only what is not on its way is sent again"
+                )
+            if not found(connection, delivery.endpoint_id).enabled:
+                raise DeliveryStateError(f"id: the webhook of {message!r} is disabled; enable it first")
+            values = {"status": Status.PENDING, "attempts": 0, "next_at": now, "settled_at": None}
+            connection.execute(update(DeliveryRow).where(DeliveryRow.message_id == message).values(**values))
+            detail = {"webhook": delivery.endpoint_id, "delivery": message}
+            deed = Deed(
+                action="delivery_retried", at=now, origin=origin, reason=reason, job=delivery.job, detail=detail
+            )
+            audit.append(connection, [deed])
+            return _delivery(connection, message)
+
+    def get(self, message: str) -> Delivery:
+        """One delivery. Raises `UnknownDeliveryError`."""
+        with self._database.read() as connection:
+            return _delivery(connection, message)
+
+    def page(
+        self, endpoint: str, *, before: int | None = None, limit: int, status: Status | None = None
+    ) -> list[Delivery]:
+        """An endpoint's deliveries with a smaller number, the newest first. Raises `UnknownEndpointError`."""
+        statement = _DELIVERIES.where(DeliveryRow.endpoint_id == endpoint).order_by(DeliveryRow.number.desc())
+        if before is not None:
+            statement = statement.where(DeliveryRow.number < before)
+        if status is not None:
+            statement = statement.where(DeliveryRow.status == status)
+        with self._database.read() as connection:
+            found(connection, endpoint)
+            return [_as_delivery(row) for row in connection.execute(statement.limit(limit)).mappings()]
+
+    def waiting(self) -> int:
+        """Messages that are on their way."""
+        with self._database.read() as connection:
+            pending = select(func.count()).select_from(DeliveryRow).where(DeliveryRow.status == Status.PENDING)
+            return connection.execute(pending).scalar_one()
+
+    def prune(self, *, delivered_before: float, dead_before: float) -> None:
+        """Forget what was settled before these Unix times; what died is kept for people to look at."""
+        died = DeliveryRow.status == Status.DEAD
+        old = (died & (DeliveryRow.settled_at < dead_before)) | (~died & (DeliveryRow.settled_at < delivered_before))
+        with self._database.write() as connection:
+            connection.execute(delete(DeliveryRow).where(old))
+
+
+def added(
+    connection: Connection, endpoint: str, job_id: int | None, messages: Sequence[NewMessage], now: float
+) -> None:
+    """Put messages on their way, each in the place of what is still on its way on the same subject."""
+    for message in messages:
+        place = (
+            DeliveryRow.endpoint_id == endpoint,
+            DeliveryRow.job_id == job_id,
+            DeliveryRow.subject == message.subject,
+            DeliveryRow.status == Status.PENDING,
+        )
+        superseded = {"status": Status.SUPERSEDED, "next_at": None, "settled_at": now}
+        connection.execute(update(DeliveryRow).where(*place).values(**superseded))
+        connection.execute(
+            insert(DeliveryRow).values(
+                message_id=message.message_id,
+                endpoint_id=endpoint,
+                job_id=job_id,
+                subject=message.subject,
+                reason=message.reason,
+                resolved=json.dumps(message.resolved),
+                body=message.body,
+                status=Status.PENDING,
+                attempts=0,
+                tries=message.tries,
+                created_at=now,
+                next_at=now,
+                error="",
+            )
+        )
+
+
+def undelivered(connection: Connection, endpoint: str, job_id: int) -> frozenset[str]:
+    """Fingerprints of which a message that is still on its way says that they are resolved."""
+    place = DeliveryRow.endpoint_id == endpoint, DeliveryRow.job_id == job_id, DeliveryRow.status == Status.PENDING
+    lists = connection.execute(select(DeliveryRow.resolved).where(*place)).scalars()
+    return frozenset(fingerprint for text in lists for fingerprint in json.loads(text))
+
+
+_DELIVERIES = select(
+    *(column for column in DeliveryRow.__table__.columns if column.name not in ("job_id", "resolved")),
+    JobRow.name.label("job"),
+).outerjoin(JobRow, JobRow.id == DeliveryRow.job_id)
+
+
+def _as_delivery(row: RowMapping) -> Delivery:
+    return Delivery(**{**row, "status": Status(row["status"])})
+
+
+def _delivery(connection: Connection, message: str, *, lock: bool = False) -> Delivery:
+    statement = _DELIVERIES.where(DeliveryRow.message_id == message)
+    if lock:
+        statement = statement.with_for_update(of=DeliveryRow)
+    row = connection.execute(statement).mappings().one_or_none()
+    if row is None:
+        raise UnknownDeliveryError(message)
+    return _as_delivery(row)
+
+
+def _claimed(connection: Connection, endpoint: Endpoint, now: float, *, lease: str, until: float) -> Claim:
+    values = {"lease": lease, "leased_until": until}
+    connection.execute(update(EndpointRow).where(EndpointRow.id == endpoint.id).values(**values))
+    oldest = _DELIVERIES.where(
+        DeliveryRow.endpoint_id == endpoint.id, DeliveryRow.status == Status.PENDING, DeliveryRow.next_at <= now
+    ).order_by(DeliveryRow.number)
+    delivery = _as_delivery(connection.execute(oldest.limit(1)).mappings().one())
+    attempts = delivery.attempts + 1
+    connection.execute(update(DeliveryRow).where(DeliveryRow.number == delivery.number).values(attempts=attempts))
+    return Claim(endpoint=endpoint, delivery=replace(delivery, attempts=attempts), lease=lease)
+
+
+def _freed(connection: Connection, claim: Claim, values: dict[str, Any]) -> bool:
+    """Let others have the endpoint; whether it was still this worker's."""
+    mine = EndpointRow.id == claim.endpoint.id, EndpointRow.lease == claim.lease
+    return bool(connection.execute(update(EndpointRow).where(*mine).values(**values)).rowcount)
