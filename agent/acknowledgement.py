@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from trimtab.agent.changes import AGENT, event, outdated
 from trimtab.agent.run_state import Reported, RunState
 from trimtab.agent.state import Event, EventKind
+from trimtab.agent.values import replace
 from trimtab.hooks.controls import CONTROL_NAMES, ControlValue
 from trimtab.hooks.records import StepSummary
 

@@ -15,7 +15,7 @@ under a generation above the trainer's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from trimtab.agent.acknowledgement import acknowledged, awaited
 from trimtab.agent.changes import event
@@ -30,9 +30,11 @@ from trimtab.agent.reference import reference_for
 from trimtab.agent.regime import conditioned, is_over, mean_entropy, restarted
 from trimtab.agent.resume import in_grace, worst_of
 from trimtab.agent.run_state import Reported, RunState
-from trimtab.agent.signals import DRAWN, ROLLOUTS, read_all
+from trimtab.agent.signals import DRAWN, ROLLOUTS, signals_of
+from trimtab.agent.signals.step import Step
 from trimtab.agent.state import Event, EventKind, OperatorAction, Verdict
 from trimtab.agent.tracks import Track
+from trimtab.agent.values import quick, replace
 from trimtab.hooks.controls import CHECKPOINTS
 from trimtab.hooks.records import Command, StepSummary
 
@@ -40,6 +42,7 @@ JUDGED = frozenset(signal for detector in DETECTORS.values() for signal in detec
 """Signals that have baselines: those that a detector asks for. The others are followed over one window."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What one record led to."""
@@ -74,7 +77,8 @@ def advance(config: AgentConfig, state: RunState, record: StepSummary | Operator
         return Outcome(state=state, events=rows, command=_command(state))
     if record.rank != 0:
         return Outcome(state=state, ignored=f"rank {record.rank}: only rank 0 is judged")
-    signals = read_all(record)
+    reported = Step(record)
+    signals = signals_of(reported)
     if record.attempt < state.attempt:
         return _outlived(state, record, signals)
     if record.attempt == state.attempt and record.step <= state.last_step:
@@ -86,21 +90,21 @@ def advance(config: AgentConfig, state: RunState, record: StepSummary | Operator
     state = held_back(state, record)
     events: list[Event] = []
     while (due := next_due(state)) is not None:
-        read = signals if due is record else read_all(due)
-        state, more = _step(config, judging(state, due), due, read)
+        step = reported if due is record else Step(due)
+        state, more = _step(config, judging(state, due), step, signals if due is record else signals_of(step))
         events += more
     return Outcome(state=state, events=tuple(events), signals=signals, command=_command(state))
 
 
 def _step(
-    config: AgentConfig, state: RunState, summary: StepSummary, signals: Mapping[str, float | None]
+    config: AgentConfig, state: RunState, step: Step, signals: Mapping[str, float | None]
 ) -> tuple[RunState, tuple[Event, ...]]:
     """The state after one step."""
-    known = state.reported
+    summary, known = step.summary, state.reported
     state, started = _located(state, summary)
     state, reports = acknowledged(state, summary)
     state, overdue = awaited(state, config.policy.verify)
-    state, reading = _read(config, state, summary, signals, acted=known is not None and _acted(known, summary))
+    state, reading = _read(config, state, step, signals, acted=known is not None and _acted(known, summary))
     state, verdicts = _judged(config, state, reading)
     state, policy = decided(config, state, reading)
     if _is_due(state):
@@ -161,9 +165,10 @@ def _located(state: RunState, summary: StepSummary) -> tuple[RunState, tuple[Eve
 
 
 def _read(
-    config: AgentConfig, state: RunState, summary: StepSummary, signals: Mapping[str, float | None], *, acted: bool
+    config: AgentConfig, state: RunState, step: Step, signals: Mapping[str, float | None], *, acted: bool
 ) -> tuple[RunState, Reading]:
     """Signals into their tracks; a new regime where the old one is over or the controls were changed."""
+    summary = step.summary
     tracks, further = {}, summary.pass_index > 0
     for name, value in signals.items():
         if name in DRAWN:
@@ -182,7 +187,7 @@ def _read(
     if reference is not None and is_over(config.regime, reference.entropy, entropy):
         reference = None
     return state, Reading(
-        summary=summary,
+        step=step,
         tracks=tracks,
         window=config.window,
         reference=reference,

@@ -7,11 +7,12 @@ control: not the entropy coefficient, not the learning rate.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trimtab.agent.detector import Role
 from trimtab.agent.detectors import DETECTORS
 from trimtab.agent.state import Incident, State, Verdict
+from trimtab.agent.values import replace
 from trimtab.hooks.controls import Controls
 
 

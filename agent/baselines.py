@@ -29,10 +29,11 @@ in.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 from trimtab.agent.checks import MOST, require
+from trimtab.agent.values import quick, replace
 
 MAD_TO_SD = 1.4826
 """sd / MAD of a normal distribution."""
@@ -66,6 +67,7 @@ class BaselineSettings:
         require(0 < self.floor_absolute <= MOST, "baseline.floor_absolute", self.floor_absolute, f"in (0, {MOST}]")
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
     """A location and a scale, in the signal's unit."""
@@ -78,6 +80,7 @@ class Level:
         return (x - self.location) / self.scale
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
     """What a signal is like in this run.

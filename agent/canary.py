@@ -20,13 +20,14 @@ together, when steps are independent.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import isfinite
 from statistics import median
 
 from trimtab.agent.ranktest import p_lower
 from trimtab.agent.rung import Rung
+from trimtab.agent.values import replace
 from trimtab.hooks.controls import ControlValue
 
 LEAST = 5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from trimtab.agent.canary import Canary, Undo
@@ -12,6 +11,7 @@ from trimtab.agent.incidents import alarming
 from trimtab.agent.run_state import Ladder, RunState
 from trimtab.agent.rung import Rung
 from trimtab.agent.state import Direction, Event, EventKind, Proposal
+from trimtab.agent.values import replace
 from trimtab.hooks.controls import ControlValue
 
 AGENT = "agent"

@@ -12,8 +12,6 @@ they would all be of a broken policy (kyutai-labs/pocket-tts#262).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from trimtab.agent.changes import AGENT, event, stated
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.detector import Role
@@ -21,6 +19,7 @@ from trimtab.agent.incidents import fingerprint, is_open, played_by
 from trimtab.agent.reading import Reading, share_of
 from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Event, EventKind
+from trimtab.agent.values import replace
 from trimtab.hooks.controls import CHECKPOINT
 
 SHARE = 0.9

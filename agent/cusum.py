@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trimtab.agent.checks import MOST, require
+from trimtab.agent.values import quick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ class CusumSettings:
         require(self.k < self.cut <= self.h, f"{path}.cut", self.cut, need)
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cusum:
     """The two sums."""

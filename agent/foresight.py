@@ -19,7 +19,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.agent.signals.ratios import bounds, importance_band
+from trimtab.agent.signals.ratios import importance_band
+from trimtab.agent.signals.step import bounds
 from trimtab.hooks.calibration import ClipCalibration
 from trimtab.hooks.calibration_sample import CalibrationSample
 from trimtab.hooks.controls import ClipBounds, Controls, ControlValue

@@ -18,7 +18,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from trimtab.agent.advice import advised
 from trimtab.agent.checks import MOST, require
@@ -26,6 +26,7 @@ from trimtab.agent.detector import Role
 from trimtab.agent.detectors import DETECTORS
 from trimtab.agent.grouping import order, root_of
 from trimtab.agent.state import Event, EventKind, Incident, Phase, State, Verdict
+from trimtab.agent.values import quick, replace
 from trimtab.hooks.controls import Controls
 
 NEVER_PASSING = ("nonfinite", "tokens")
@@ -59,6 +60,7 @@ class IncidentSettings:
         require(0 <= self.grace <= MOST, "incidents.grace", self.grace, f"0 to {MOST}")
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
     """What incidents have to know of a step besides its verdicts."""

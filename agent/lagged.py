@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 from math import isfinite
 
 from trimtab.agent.baselines import Baseline, BaselineSettings, Level
+from trimtab.agent.values import quick
 
 SETTINGS = BaselineSettings()
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lagged:
     """A delayed baseline. Values that are not finite are passed over.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from trimtab.agent.changes import AGENT, Decision, changed, enacted, event, outdated, watched_change, without
 from trimtab.agent.checks import MOST
 from trimtab.agent.detector import Role
@@ -22,6 +20,7 @@ from trimtab.agent.state import (
     Silence,
     State,
 )
+from trimtab.agent.values import replace
 from trimtab.hooks.controls import CONTROL_NAMES, ControlError, ControlValue, check_value, no_such_control
 from trimtab.hooks.fence import Accepted, settled
 

@@ -16,10 +16,9 @@ attempt, the first two of an attempt come first, and every value is finite.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from trimtab.agent.detectors.nonfinite import unusable
 from trimtab.agent.run_state import Order, RunState
+from trimtab.agent.values import replace
 from trimtab.hooks.records import StepSummary
 
 PATIENCE = 2

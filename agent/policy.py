@@ -16,7 +16,6 @@ is an event, with what was foreseen of it (`trimtab.agent.foresight`); a refusal
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from trimtab.agent.changes import AGENT, Decision, changed, enacted, event, relaxed, spent, without
 from trimtab.agent.checkpoints import best, pinned, recorded
@@ -32,6 +31,7 @@ from trimtab.agent.remedy import Refusal, Situation
 from trimtab.agent.rollback import supervised
 from trimtab.agent.run_state import Reported, RunState
 from trimtab.agent.state import Direction, Event, EventKind, Incident, Mode, Proposal
+from trimtab.agent.values import replace
 from trimtab.agent.verification import cause_lasts, collapsed, unhelped, verified, watched
 from trimtab.agent.wrong import Wrong, signed, what_is_wrong
 from trimtab.hooks.controls import ControlValue

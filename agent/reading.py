@@ -11,8 +11,10 @@ from typing import Literal
 from trimtab.agent.baselines import Baseline, Level
 from trimtab.agent.reference import Reference
 from trimtab.agent.regime import conditioned
+from trimtab.agent.signals.step import Step
 from trimtab.agent.state import State
 from trimtab.agent.tracks import Track
+from trimtab.agent.values import quick
 from trimtab.hooks.records import StepSummary
 
 Reached = Literal["anchor", "highest", "lowest"]
@@ -28,11 +30,13 @@ def share_of(peak: float, share: float) -> float:
     return peak - (1 - share) * abs(peak)
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """One step, beside what came before it."""
 
-    summary: StepSummary
+    step: Step
+    """Its summary, and what signals have worked out of it."""
     tracks: Mapping[str, Track]
     """By signal; windows include this step, baselines do not."""
     window: int
@@ -43,6 +47,11 @@ class Reading:
     """What some signals were like in the attempts before, at their worst; empty in the first attempt."""
     steps: int = 0
     """Steps judged in this attempt, this one included."""
+
+    @property
+    def summary(self) -> StepSummary:
+        """What the trainer reports."""
+        return self.step.summary
 
     def value(self, name: str) -> float | None:
         """This step's value of a signal; None when it has none."""
@@ -65,7 +74,7 @@ class Reading:
         NaN when a value in the window is not finite.
         """
         track = self.tracks.get(name)
-        if track is None or track.age or track.mean(self.window) is None:
+        if track is None or track.age or not track.is_full(self.window):
             return None
         return median(track.recent) if all(map(math.isfinite, track.recent)) else math.nan
 
@@ -87,9 +96,8 @@ class Reading:
         """A reference of the signal's baseline, that of this step's pass where passes differ; None during its
         warm-up."""
         baseline = self._baseline(name)
-        if baseline is None:
-            return None
-        return {"anchor": baseline.anchor, "highest": baseline.highest, "lowest": baseline.lowest}[which]
+        level: Level | None = None if baseline is None else getattr(baseline, which)
+        return level
 
     def _baseline(self, name: str) -> Baseline | None:
         track = self.tracks.get(name)

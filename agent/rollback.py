@@ -16,14 +16,13 @@ A rollback is an action and counts as one, so an action is made only where the b
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from trimtab.agent.canary import Canary, Effect, Judgement, judged, observed
 from trimtab.agent.changes import AGENT, Decision, acted, changed, event, recent, spent, without_restore
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.reading import Reading
 from trimtab.agent.run_state import RunState
 from trimtab.agent.state import EventKind, Mode, Phase, State
+from trimtab.agent.values import replace
 
 LOCK_AFTER = 2
 """Rollbacks within the budget's span."""

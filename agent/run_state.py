@@ -10,10 +10,12 @@ from trimtab.agent.detectors import Detectors
 from trimtab.agent.rung import Rung
 from trimtab.agent.state import Incident, Mode, Proposal, Silence, Verdict
 from trimtab.agent.tracks import Track
+from trimtab.agent.values import quick
 from trimtab.hooks.controls import Capabilities, Controls, ControlValue
 from trimtab.hooks.records import StepSummary, check_job
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
     """What the trainer last said about itself."""
@@ -56,6 +58,7 @@ class Ladder:
     """Lowest mean reward of those steps."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """What is known of steps that are missing; see `trimtab.agent.ordering`."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from trimtab.agent.values import quick
 from trimtab.hooks.controls import ControlValue
 
 
@@ -104,6 +105,7 @@ class EventKind(StrEnum):
     """An older attempt than the one that is judged still reports; on record once an attempt."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """What a detector makes of one step."""
@@ -130,6 +132,7 @@ class Finding:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict(Finding):
     """One detector's word on one step."""
@@ -146,6 +149,7 @@ class Acknowledgement:
     step: int
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
     """A condition that lasts. One fingerprint has at most one incident that is not resolved."""

@@ -8,15 +8,17 @@ baseline of its own, for the signals that `trimtab.agent.regime` names; passes f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isfinite
 
 from trimtab.agent.baselines import Baseline, BaselineSettings
+from trimtab.agent.values import quick, replace
 
 MAX_PASSES = 16
 """Passes over one buffer that are told apart."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
     """What has been seen of one signal."""
@@ -38,23 +40,27 @@ class Track:
         """The track after one more step, its baselines untouched."""
         if value is None and not self.recent:
             return self
-        cycle = max(self.cycle, min(pass_index + 1, MAX_PASSES))
+        cycle = max(self.cycle, min(pass_index + 1, MAX_PASSES)) if pass_index else self.cycle
         if value is None:
             return self._with(self.recent, self.age + 1, self.peak, cycle)
-        recent = (*self.recent, value)[-span(window, cycle) :]
-        peak, full = self.peak, len(recent) == span(window, cycle)
-        if full:
-            mean = sum(recent) / len(recent)
+        length = span(window, cycle)
+        recent = (*self.recent, value)[-length:]
+        peak = self.peak
+        if len(recent) == length:
+            mean = sum(recent) / length
             peak = mean if isfinite(mean) and (peak is None or mean > peak) else peak
         return self._with(recent, 0, peak, cycle)
 
     def _with(self, recent: tuple[float, ...], age: int, peak: float | None, cycle: int) -> Track:
-        # `replace` is several times slower, and this runs for every signal of every step.
         return Track(recent=recent, age=age, peak=peak, cycle=cycle, baseline=self.baseline, later=self.later)
+
+    def is_full(self, window: int) -> bool:
+        """Whether it holds a full window."""
+        return len(self.recent) >= span(window, self.cycle)
 
     def mean(self, window: int) -> float | None:
         """Mean of the latest full window; None while it fills. Not finite when a value in it is not."""
-        return sum(self.recent) / len(self.recent) if len(self.recent) >= span(window, self.cycle) else None
+        return sum(self.recent) / len(self.recent) if self.is_full(window) else None
 
     def of_pass(self, pass_index: int) -> Baseline:
         """The baseline of one pass."""

@@ -14,7 +14,6 @@ that the samples are off-policy at all.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import isfinite
 
 from trimtab.agent.config import AgentConfig
@@ -23,6 +22,7 @@ from trimtab.agent.incidents import alarming, fingerprint, played_by
 from trimtab.agent.reading import Reading, share_of
 from trimtab.agent.run_state import Ladder, RunState
 from trimtab.agent.state import Incident, State
+from trimtab.agent.values import replace
 from trimtab.agent.wrong import off_policy
 
 

@@ -24,6 +24,7 @@ from trimtab.agent.detectors.reward import Reward, RewardSettings
 from trimtab.agent.detectors.shift import Shift, ShiftSettings
 from trimtab.agent.detectors.slope import Slope, SlopeSettings
 from trimtab.agent.detectors.tokens import Tokens, TokensSettings
+from trimtab.agent.values import quick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,7 @@ class DetectorSettings:
     resume: ResumeSettings = field(default_factory=ResumeSettings)
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detectors:
     """Memory of each detector in one attempt of a run."""

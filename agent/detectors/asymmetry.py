@@ -36,6 +36,7 @@ from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
 from trimtab.agent.reference import Reference
 from trimtab.agent.state import Finding, State
+from trimtab.agent.values import quick
 
 RESOLUTION = 1e-4
 """What a sketch tells a quantile to, nats: no difference below it is one, however steady the run has been."""
@@ -63,6 +64,7 @@ class AsymmetrySettings:
         require(0 <= self.twin_age <= MOST, "detectors.asymmetry.twin_age", self.twin_age, f"0 to {MOST}")
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asymmetry:
     """Remembers the sums of distances to the anchors; forgets them with the regime."""

@@ -36,6 +36,7 @@ from trimtab.agent.cusum import Cusum, CusumSettings
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
 from trimtab.agent.state import Finding, State
+from trimtab.agent.values import quick
 
 MIN_SCALE = 0.02
 """Smallest scale, as a share of the anchor."""
@@ -92,6 +93,7 @@ CHANNELS = {
 }
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
     """Remembers the sums of each channel; forgets them with its baseline."""
@@ -109,8 +111,9 @@ class Drift:
         """See the module."""
         sums, scores = {}, {}
         evidence: dict[str, float] = {}
+        medians = {channel.signal: reading.median(channel.signal) for channel in CHANNELS.values()}
         for name, channel in CHANNELS.items():
-            found = _place(channel, reading)
+            found = _place(channel, medians[channel.signal], reading)
             if found is None:
                 sums[name] = getattr(self, name) if reading.is_anchored(channel.signal) else Cusum()
                 continue
@@ -122,8 +125,7 @@ class Drift:
         if not scores:
             return after, Finding(state=_missing(reading), message="no baseline yet of any signal that could drift")
         worst = max(scores, key=lambda each: scores[each])
-        watched = [reading.median(channel.signal) for channel in CHANNELS.values()]
-        if scores[worst] <= 1 and reading.broken(*watched, reading.mean("reward_mean")):
+        if scores[worst] <= 1 and reading.broken(*medians.values(), reading.mean("reward_mean")):
             return after, Finding(state=State.INCONCLUSIVE, message="a signal that could drift, or pay, is not finite")
         signal = CHANNELS[worst].signal
         what = f"1 - {signal}" if CHANNELS[worst].rest else signal
@@ -135,9 +137,9 @@ class Drift:
         )
 
 
-def _place(channel: Channel, reading: Reading) -> tuple[float, float, float] | None:
+def _place(channel: Channel, middle: float | None, reading: Reading) -> tuple[float, float, float] | None:
     """Median size of the last values, size at the anchor, and their distance; None where there is none."""
-    middle, level = reading.median(channel.signal), reading.level(channel.signal, "anchor")
+    level = reading.level(channel.signal, "anchor")
     if middle is None or level is None or not isfinite(middle):
         return None
     size, anchor = channel.size(middle), channel.size(level.location)

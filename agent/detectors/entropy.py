@@ -20,7 +20,7 @@ healthy runs of 110 to 180 steps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import ClassVar
 
@@ -29,6 +29,7 @@ from trimtab.agent.cusum import Cusum, CusumSettings
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading, share_of
 from trimtab.agent.state import Finding, State
+from trimtab.agent.values import replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

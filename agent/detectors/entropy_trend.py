@@ -28,6 +28,7 @@ from trimtab.agent.detector import Role
 from trimtab.agent.lagged import Lagged
 from trimtab.agent.reading import Reading
 from trimtab.agent.state import Finding, State
+from trimtab.agent.values import quick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,7 @@ class EntropyTrendSettings:
         require(0 < self.floor <= MOST, "detectors.entropy_trend.floor", self.floor, f"in (0, {MOST}]")
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntropyTrend:
     """Remembers what entropy and reward were."""

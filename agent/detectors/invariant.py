@@ -44,8 +44,7 @@ class Invariant:
         """See the module."""
         if not settings.expected_exact:
             return self, Finding(state=State.NOT_OBSERVED, message="the job declares no invariant")
-        mismatch = reading.summary.sketches.get("mismatch")
-        tokens = 0 if mismatch is None else mismatch.n
+        mismatch, tokens = reading.summary.sketches.get("mismatch"), reading.step.n("mismatch")
         if mismatch is None or not tokens:
             state = State.NOT_OBSERVED if mismatch is None else State.INCONCLUSIVE
             return self, Finding(state=state, message="no token has log-probs of both sides")

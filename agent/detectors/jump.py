@@ -26,6 +26,7 @@ from trimtab.agent.checks import MOST, require
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
 from trimtab.agent.state import Finding, State
+from trimtab.agent.values import quick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,7 @@ class JumpSettings:
         require(0 < self.loss_floor <= MOST, "detectors.jump.loss_floor", self.loss_floor, f"in (0, {MOST}]")
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jump:
     """Remembers what was jumped from, while it lasts, and the largest loss."""

@@ -20,6 +20,7 @@ from trimtab.agent.checks import MOST, require
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
 from trimtab.agent.state import Finding, State
+from trimtab.agent.values import quick
 
 PROGRESS = 0.05
 """Gain of the mean reward, relative, and at least absolute below 1, that shows that a run has learnt."""
@@ -38,6 +39,7 @@ class LearningSettings:
         require(1 <= self.steps <= MOST, "detectors.learning.steps", self.steps, f"1 to {MOST}")
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learning:
     """Counts steps that teach nothing, and remembers the lowest mean reward."""

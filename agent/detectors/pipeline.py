@@ -30,9 +30,9 @@ Sources: public reports D01, D02, D10, D20, D23 and D39 in `tests/contract/cases
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -40,12 +40,11 @@ import numpy as np
 from trimtab.agent.checks import MOST, require
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
+from trimtab.agent.signals.step import MIN_TOKENS, Distribution, Step
 from trimtab.agent.state import Finding, State
-from trimtab.hooks.records import Bucket, StepSummary
-from trimtab.hooks.sketch import BINS, MAX_LOG_RATIO, Sketch, bin_index
+from trimtab.hooks.records import StepSummary
+from trimtab.hooks.sketch import BINS, MAX_LOG_RATIO, bin_index
 
-FEWEST = 100
-"""Tokens below which a step is not judged."""
 FEWEST_FIRST = 16
 """First tokens below which they are not."""
 FEWEST_BEYOND = 20
@@ -95,28 +94,20 @@ class Pipeline:
         return self, next(iter((*critical, *faults)), None) or _without_fault(reading)
 
 
-def beyond(sketch: Sketch, x: float) -> int:
+def beyond(parts: Iterable[Distribution], x: float) -> int:
     """Tokens whose log-ratio lies further out than the bin of `x`, on its side of 0; `x` is one of those that rules
     ask for."""
-    index, count = _BIN[x], 0
-    for tokens in sketch.signs():
-        place = bisect_right(tokens.bins, index)
-        if x > 0:
-            count += sum(tokens.counts[place:])
-        else:
-            count += sum(tokens.counts[: place - (place > 0 and tokens.bins[place - 1] == index)])
-    return count
+    return sum([tokens.beyond(_BIN[x], up=x > 0) for tokens in parts])
 
 
 def _faults(settings: PipelineSettings, reading: Reading) -> Iterator[Finding]:
-    summary = reading.summary
-    mismatch = summary.sketches.get("mismatch")
-    tokens = 0 if mismatch is None else mismatch.n
-    yield from _overflow(summary, settings)
-    if mismatch is not None and tokens >= FEWEST:
-        yield from _scales(settings, summary, mismatch, tokens)
-        yield from _misaligned(mismatch, tokens)
-        yield from _deflation(settings, summary, mismatch, tokens)
+    step, summary = reading.step, reading.summary
+    yield from _overflow(settings, step)
+    means = step.means("mismatch")
+    if means is not None:
+        yield from _scales(settings, step, means)
+        yield from _misaligned(step)
+        yield from _deflation(settings, step, means)
     yield from _first_token(settings, summary)
     yield from _offset(settings, reading)
     excess = summary.scalars.get("mask_tokens_excess", 0.0)
@@ -138,13 +129,11 @@ def _fault(rule: str, message: str, evidence: dict[str, float], *, critical: boo
     )
 
 
-def _overflow(summary: StepSummary, settings: PipelineSettings) -> Iterator[Finding]:
+def _overflow(settings: PipelineSettings, step: Step) -> Iterator[Finding]:
     for name in ("mismatch", "update"):
-        sketch = summary.sketches.get(name)
-        if sketch is None:
-            continue
-        over = sum(part.counts[-1] for part in sketch.signs() if part.bins and part.bins[-1] == BINS - 1)
-        clamped = (beyond(sketch, MAX_LOG_RATIO) + beyond(sketch, -MAX_LOG_RATIO)) / max(sketch.n, 1)
+        parts = step.parts(name).values()
+        over = sum([tokens.beyond(BINS - 2, up=True) for tokens in parts])
+        clamped = (beyond(parts, MAX_LOG_RATIO) + beyond(parts, -MAX_LOG_RATIO)) / max(step.n(name), 1)
         evidence = {"clamped_fraction": clamped, "clamped_limit": settings.clamped_limit}
         if over:
             told = (
@@ -156,9 +145,9 @@ def _overflow(summary: StepSummary, settings: PipelineSettings) -> Iterator[Find
             yield _fault("clamped", told, evidence, score=clamped / settings.clamped_limit)
 
 
-def _scales(settings: PipelineSettings, summary: StepSummary, mismatch: Sketch, tokens: int) -> Iterator[Finding]:
-    mean = mismatch.sum("log_ratio") / tokens
-    share = (beyond(mismatch, 1.0) + beyond(mismatch, -1.0)) / tokens
+def _scales(settings: PipelineSettings, step: Step, means: Mapping[str, float]) -> Iterator[Finding]:
+    parts, summary, mean = step.parts("mismatch").values(), step.summary, means["log_ratio"]
+    share = (beyond(parts, 1.0) + beyond(parts, -1.0)) / step.n("mismatch")
     if share > settings.everywhere:
         yield _fault(
             "scales",
@@ -170,10 +159,13 @@ def _scales(settings: PipelineSettings, summary: StepSummary, mismatch: Sketch, 
         )
 
 
-def _misaligned(mismatch: Sketch, tokens: int) -> Iterator[Finding]:
+def _misaligned(step: Step) -> Iterator[Finding]:
+    tokens, parts = step.n("mismatch"), step.parts("mismatch").values()
     for x in _TAILS:
-        count, bound = beyond(mismatch, x), math.exp(-x) * tokens
-        if count >= FEWEST_BEYOND and count > 2 * bound:
+        count, bound = beyond(parts, x), math.exp(-x) * tokens
+        if count < FEWEST_BEYOND:
+            return  # further out there are no more
+        if count > 2 * bound:
             yield _fault(
                 "misaligned",
                 f"{count} tokens are {x:g} nats likelier to the trainer than to the sampler that drew them, where at "
@@ -216,14 +208,13 @@ def _offset(settings: PipelineSettings, reading: Reading) -> Iterator[Finding]:
         )
 
 
-def _deflation(settings: PipelineSettings, summary: StepSummary, mismatch: Sketch, tokens: int) -> Iterator[Finding]:
-    whole, applied = summary.sequences, summary.applied
-    if whole is None or whole.observed < FEWEST_FIRST:
-        return
-    of_tokens = mismatch.sum("ratio") / tokens
-    of_sequences = whole.ratio / whole.observed
+def _deflation(settings: PipelineSettings, step: Step, means: Mapping[str, float]) -> Iterator[Finding]:
+    whole, applied = step.summary.sequences, step.summary.applied
     used = applied.importance != "none" and applied.importance_level == "sequence"
-    if used and abs(of_tokens - 1) < 0.05 and of_sequences < settings.deflation_limit:
+    if not used or whole is None or whole.observed < FEWEST_FIRST:
+        return
+    of_tokens, of_sequences = means["ratio"], whole.ratio / whole.observed
+    if abs(of_tokens - 1) < 0.05 and of_sequences < settings.deflation_limit:
         yield _fault(
             "deflation",
             f"length-scaled deflation of importance weights: {of_sequences:.3f} a sequence, {of_tokens:.3f} a token",
@@ -236,32 +227,32 @@ def profiles(summary: StepSummary) -> dict[str, float]:
     """Mean |d| by position in the response, and by its length, where they are reported; nats."""
     named = {"position": summary.by_position, "length": summary.by_length}
     return {
-        f"mismatch_{name}_{_range(bucket)}": bucket.absolute / bucket.tokens
+        f"mismatch_{name}_{_range(bucket.first, bucket.last)}": bucket.absolute / bucket.tokens
         for name, buckets in named.items()
         for bucket in buckets
         if bucket.tokens
     }
 
 
-def _range(bucket: Bucket) -> str:
-    last = "" if bucket.last is None else str(bucket.last)
-    return str(bucket.first) if last == str(bucket.first) else f"{bucket.first}-{last}"
+@lru_cache(maxsize=256)  # a run has some twenty ranges, the same in every step
+def _range(first: int, last: int | None) -> str:
+    return str(first) if first == last else f"{first}-{'' if last is None else last}"
 
 
 def _profile_told(summary: StepSummary) -> str:
-    by_place = [bucket for bucket in summary.by_position if bucket.tokens]
-    told = ", ".join(f"{_range(bucket)}: {bucket.absolute / bucket.tokens:.2f}" for bucket in by_place)
+    known = [bucket for bucket in summary.by_position if bucket.tokens]
+    told = ", ".join(f"{_range(each.first, each.last)}: {each.absolute / each.tokens:.2f}" for each in known)
     return f" (by position: {told})" if told else ""
 
 
 def _without_fault(reading: Reading) -> Finding:
     summary = reading.summary
-    mismatch = summary.sketches.get("mismatch")
-    if mismatch is None:
+    if "mismatch" not in summary.sketches:
         return Finding(state=State.NOT_OBSERVED, message="mismatch: not observed (no sampler log-probs)")
     evidence = profiles(summary)
-    if mismatch.n < FEWEST:
-        return Finding(state=State.INCONCLUSIVE, evidence=evidence, message=f"fewer than {FEWEST} tokens to compare")
+    if reading.step.means("mismatch") is None:
+        message = f"fewer than {MIN_TOKENS} tokens to compare"
+        return Finding(state=State.INCONCLUSIVE, evidence=evidence, message=message)
     if reading.broken(reading.mean("mismatch_mean"), reading.mean("mismatch_std")):
         return Finding(state=State.INCONCLUSIVE, evidence=evidence, message="the mismatch is not finite")
     lengths = [bucket for bucket in summary.by_length if bucket.tokens]

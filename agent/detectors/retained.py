@@ -75,8 +75,10 @@ def _retained(reading: Reading) -> float | None:
 def raw_weights(summary: StepSummary) -> dict[str, float]:
     """Largest raw token ratio (within 2 %), and the share above the band, where importance weights are in effect."""
     raw, applied = summary.sketches.get("mismatch"), summary.applied
-    parts = [part for part in raw.signs() if part.n] if raw is not None else []
-    if applied.importance == "none" or not parts:
+    if applied.importance == "none" or raw is None:
+        return {}
+    parts = [part for part in raw.signs() if part.n]
+    if not parts:
         return {}
     high, tokens = math.log(applied.importance_high), sum(part.n for part in parts)
     above = sum(part.n * (1 - part.fraction_below(high)) for part in parts)

@@ -21,7 +21,7 @@ looks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import ClassVar
 
@@ -30,6 +30,7 @@ from trimtab.agent.cusum import Cusum, CusumSettings
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
 from trimtab.agent.state import Finding, State
+from trimtab.agent.values import replace
 
 STEP_TO_SD = 0.886
 """sd / E|difference of two| of a normal distribution, sqrt(pi) / 2."""

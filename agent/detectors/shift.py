@@ -26,10 +26,10 @@ from typing import ClassVar
 from trimtab.agent.checks import require
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
-from trimtab.agent.signals import MIN_TOKENS
-from trimtab.agent.signals.step import Distribution
+from trimtab.agent.signals.step import Step
 from trimtab.agent.state import Finding, State
-from trimtab.hooks.records import StepSummary
+from trimtab.agent.values import quick
+from trimtab.hooks.sketch import Sign
 
 _SIDE = (0.01, 0.04, 0.16, 0.64)
 POINTS = (*(-x for x in reversed(_SIDE)), 0.0, *_SIDE)
@@ -54,6 +54,7 @@ class ShiftSettings:
         require(0 < self.margin < 1, "detectors.shift.margin", self.margin, "between 0 and 1")
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
     """Remembers the reference and the latest difference at `POINTS`."""
@@ -69,8 +70,7 @@ class Shift:
 
     def update(self, settings: ShiftSettings, reading: Reading) -> tuple[Shift, Finding]:
         """See the module."""
-        summary = reading.summary
-        found = _difference(summary) if summary.pass_index == 0 else None
+        found = _difference(reading.step) if reading.summary.pass_index == 0 else None
         if found is None:
             state = State.INCONCLUSIVE if self.learnt else reading.missing("asymmetry")
             return self, Finding(state=state, message="too few tokens of one sign, or a later pass")
@@ -103,13 +103,10 @@ class Shift:
         return Shift(learnt=n, reference=mean)
 
 
-def _difference(summary: StepSummary) -> tuple[tuple[float, ...], int] | None:
+def _difference(step: Step) -> tuple[tuple[float, ...], int] | None:
     """F- - F+ at `POINTS`, and the tokens of the rarer sign; None where there are too few."""
-    found = summary.sketches.get("update")
-    if found is None:
+    negative, positive = step.tokens("update", Sign.NEGATIVE), step.tokens("update", Sign.POSITIVE)
+    if negative is None or positive is None:
         return None
-    negative, positive = Distribution(found.negative), Distribution(found.positive)
     n = min(negative.n, positive.n)
-    if n < MIN_TOKENS:
-        return None
     return tuple(negative.fraction_below(x) - positive.fraction_below(x) for x in POINTS), n

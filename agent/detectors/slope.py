@@ -26,6 +26,7 @@ from trimtab.agent.checks import MOST, require
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
 from trimtab.agent.state import Finding, State
+from trimtab.agent.values import quick
 
 WINDOW = 30
 """Values that a slope is read from."""
@@ -58,6 +59,7 @@ LIMITED = {"mismatch_std": True, "token_mult_prob_error": True, "ess": False}
 """Signals with a limit, each in the setting of its name: whether it is one from above."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """A fitted line."""
@@ -72,6 +74,7 @@ class Line:
     """Differences that have the slope's sign."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slope:
     """Remembers the latest values of each signal."""
@@ -114,10 +117,10 @@ def _followed(latest: tuple[float, ...], value: float | None) -> tuple[float, ..
 
 def fitted(x: tuple[float, ...]) -> Line:
     """The robust line through `WINDOW` values, oldest first."""
-    differences = [x[i + HALF] - x[i] for i in range(HALF)]
+    differences = [after - before for before, after in zip(x, x[HALF:], strict=False)]
     slope = median(differences) / HALF
-    level = median(value + slope * (WINDOW - 1 - i) for i, value in enumerate(x))
-    agree = sum(each * slope > 0 for each in differences)
+    level = median([value + slope * (WINDOW - 1 - i) for i, value in enumerate(x)])
+    agree = sum([each * slope > 0 for each in differences])
     return Line(level=level, slope=slope, start=level - slope * (WINDOW - 1), agree=agree)
 
 

@@ -30,7 +30,6 @@ from trimtab.agent.signals.ratios import (
     asymmetry,
     asymmetry_gap,
     asymmetry_mean,
-    bounds,
     chi2_sequence,
     chi2_token,
     clip_excess_positive,
@@ -53,7 +52,7 @@ from trimtab.agent.signals.ratios import (
     twin_clip_fraction_negative,
     update_std,
 )
-from trimtab.agent.signals.step import MIN_TOKENS, Signal, Step, quantile
+from trimtab.agent.signals.step import MIN_TOKENS, Signal, Step, bounds, quantile
 from trimtab.hooks.records import StepSummary
 
 __all__ = [
@@ -71,6 +70,7 @@ __all__ = [
     "mismatch_std",
     "quantile",
     "read_all",
+    "signals_of",
     "twin_asymmetry",
     "twin_clip_fraction_negative",
 ]
@@ -128,10 +128,16 @@ DRAWN = frozenset(quantiles("update", "") | quantiles("mismatch", ""))
 
 
 def read_all(summary: StepSummary) -> dict[str, float | None]:
+    """Every signal of a summary; see `signals_of`."""
+    return signals_of(Step(summary))
+
+
+def signals_of(step: Step) -> dict[str, float | None]:
     """Every signal of one step; a value beyond `LARGEST` is read as the infinity of its sign."""
-    step = Step(summary)
-    return {name: _bounded(signal.read(step)) for name, signal in SIGNALS.items()}
-
-
-def _bounded(value: float | None) -> float | None:
-    return value if value is None or not abs(value) > LARGEST else math.copysign(math.inf, value)
+    found = {}
+    for name, signal in SIGNALS.items():
+        value = signal.read(step)
+        if value is not None and abs(value) > LARGEST:
+            value = math.copysign(math.inf, value)
+        found[name] = value
+    return found

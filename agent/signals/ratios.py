@@ -17,8 +17,8 @@ import math
 from collections.abc import Callable
 
 from trimtab.agent.signals.step import MIN_TOKENS, Distribution, Signal, Step, told
-from trimtab.hooks.controls import ClipBounds, Controls
-from trimtab.hooks.records import MEAN_LEVELS, Bucket, StepSummary
+from trimtab.hooks.controls import Controls
+from trimtab.hooks.records import MEAN_LEVELS, Bucket
 from trimtab.hooks.sketch import Sign
 
 QUANTILES = {"q001": 0.001, "q01": 0.01, "q05": 0.05, "q50": 0.5, "q95": 0.95, "q99": 0.99, "q999": 0.999}
@@ -29,8 +29,8 @@ MIN_BUCKET = 30
 
 def _spread(step: Step, sketch: str) -> float | None:
     """Standard deviation of the log-ratio over all tokens."""
-    means = step.pooled(sketch, "log_ratio", "log_ratio_sq")
-    return None if means is None else math.sqrt(max(means[1] - means[0] ** 2, 0.0))
+    means = step.means(sketch)
+    return None if means is None else math.sqrt(max(means["log_ratio_sq"] - means["log_ratio"] ** 2, 0.0))
 
 
 @Signal
@@ -42,29 +42,29 @@ def mismatch_std(step: Step) -> float | None:
 @Signal
 def mismatch_mean(step: Step) -> float | None:
     """Mean of trainer log-prob - sampler log-prob, nats: minus the k1 estimate of KL(sampler || trainer)."""
-    means = step.pooled("mismatch", "log_ratio")
-    return None if means is None else means[0]
+    means = step.means("mismatch")
+    return None if means is None else means["log_ratio"]
 
 
 @Signal
 def mismatch_kl(step: Step) -> float | None:
     """The k3 estimate of KL(sampler || trainer), mean of r - 1 - log r with r = trainer / sampler, nats."""
-    means = step.pooled("mismatch", "k3")
-    return None if means is None else means[0]
+    means = step.means("mismatch")
+    return None if means is None else means["k3"]
 
 
 @Signal
 def ess(step: Step) -> float | None:
     """Effective share of the sample under raw weights r = trainer / sampler: mean(r)^2 / mean(r^2), in (0, 1]."""
-    means = step.pooled("mismatch", "ratio", "ratio_sq")
-    return None if means is None else means[0] ** 2 / means[1]
+    means = step.means("mismatch")
+    return None if means is None else means["ratio"] ** 2 / means["ratio_sq"]
 
 
 @Signal
 def chi2_token(step: Step) -> float | None:
     """The chi-squared divergence of trainer from sampler over tokens, mean(r^2) - 1."""
-    means = step.pooled("mismatch", "ratio_sq")
-    return None if means is None else means[0] - 1.0
+    means = step.means("mismatch")
+    return None if means is None else means["ratio_sq"] - 1.0
 
 
 @Signal
@@ -136,23 +136,18 @@ def update_std(step: Step) -> float | None:
     return _spread(step, "update")
 
 
-def bounds(summary: StepSummary) -> ClipBounds:
-    """The log-space bounds that the step's loss clipped by."""
-    return summary.clip_bounds or ClipBounds.nominal(summary.applied)
-
-
 @Signal
 def clip_fraction_positive(step: Step) -> float | None:
     """Share of positive-advantage tokens above the upper clip bound in effect: they carry no gradient."""
     tokens = step.tokens("update", Sign.POSITIVE)
-    return None if tokens is None else 1.0 - tokens.fraction_below(bounds(step.summary).high)
+    return None if tokens is None else 1.0 - tokens.fraction_below(step.bounds.high)
 
 
 @Signal
 def clip_fraction_negative(step: Step) -> float | None:
     """Share of negative-advantage tokens below the lower clip bound in effect: they carry no gradient."""
     tokens = step.tokens("update", Sign.NEGATIVE)
-    return None if tokens is None else tokens.fraction_below(bounds(step.summary).low)
+    return None if tokens is None else tokens.fraction_below(step.bounds.low)
 
 
 @Signal
@@ -186,7 +181,7 @@ def skew(step: Step) -> float | None:
 def twin_clip_fraction_negative(step: Step) -> float | None:
     """Share of negative-advantage tokens that the BF16 twin would clip, under nominal bounds."""
     tokens = step.tokens("shadow", Sign.NEGATIVE)
-    return None if tokens is None else tokens.fraction_below(ClipBounds.nominal(step.summary.applied).low)
+    return None if tokens is None else tokens.fraction_below(step.nominal.low)
 
 
 @Signal
@@ -203,7 +198,7 @@ def clip_excess_positive(step: Step) -> float | None:
     own, twin = clip_fraction_positive.read(step), step.tokens("shadow", Sign.POSITIVE)
     if own is None or twin is None:
         return None
-    return own - (1.0 - twin.fraction_below(ClipBounds.nominal(step.summary.applied).high))
+    return own - (1.0 - twin.fraction_below(step.nominal.high))
 
 
 def _asymmetry(step: Step, sketch: str, read: Callable[[Distribution], float]) -> float | None:

@@ -1,6 +1,6 @@
-"""One step as signals read it, and what a signal is.
+"""One step as signals and detectors read it, and what a signal is.
 
-Several signals read the same sketch, so its running count of tokens is made once a step: 14 quantiles of 700 occupied
+Several of them read the same sketch, so its running count of tokens is made once a step: 14 quantiles of 700 occupied
 bins cost 14 bisections of one list. Plain lists, because turning tuples into arrays costs more than all the rest.
 """
 
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import update_wrapper
 from itertools import accumulate
 
+from trimtab.hooks.controls import ClipBounds
 from trimtab.hooks.records import StepSummary
 from trimtab.hooks.sketch import LOWER_EDGES, SUMS, UPPER_EDGES, Sign, SignSketch
 
@@ -21,6 +22,7 @@ MIN_TOKENS = 100
 """Tokens of one sign below which it is not judged: its 5 % quantile would rest on under `MIN_BEYOND` of them."""
 _LOWER: list[float] = LOWER_EDGES.tolist()
 _UPPER: list[float] = UPPER_EDGES.tolist()
+_SIGNS = (Sign.NEGATIVE, Sign.ZERO, Sign.POSITIVE)  # in the order of `Sketch.signs`
 _PLACES = {name: place for place, name in enumerate(SUMS)}
 
 
@@ -51,6 +53,11 @@ class Distribution:
             return lower
         return lower + (target - self._below[place]) / self.sketch.counts[place] * (upper - lower)
 
+    def beyond(self, index: int, *, up: bool) -> int:
+        """Tokens above bin `index`, or below it; those in it are not counted."""
+        bins = self.sketch.bins
+        return self.n - self._below[bisect_right(bins, index)] if up else self._below[bisect_left(bins, index)]
+
     def fraction_below(self, x: float) -> float:
         """Share of the tokens below x, interpolated inside the bin that x falls in: what `SignSketch` says of it."""
         if x == math.inf:
@@ -76,23 +83,37 @@ def quantile(tokens: SignSketch, q: float) -> float:
     return Distribution(tokens).quantile(q)
 
 
+def bounds(summary: StepSummary) -> ClipBounds:
+    """The log-space bounds that the step's loss clipped by."""
+    return summary.clip_bounds or ClipBounds.nominal(summary.applied)
+
+
 class Step:
     """A summary, and what has been worked out of it."""
 
-    __slots__ = ("_parts", "summary")
+    __slots__ = ("_means", "_parts", "bounds", "nominal", "summary")
 
     def __init__(self, summary: StepSummary) -> None:
         self.summary = summary
+        self.nominal = ClipBounds.nominal(summary.applied)
+        """The log-space bounds that the controls ask for."""
+        self.bounds = bounds(summary)
+        """Those that the loss clipped by."""
         self._parts: dict[str, dict[Sign, Distribution]] = {}
+        self._means: dict[str, dict[str, float] | None] = {}
 
     def parts(self, sketch: str) -> dict[Sign, Distribution]:
         """The tokens of a sketch by sign; empty where the sketch is not there."""
         found = self._parts.get(sketch)
         if found is None:
             whole = self.summary.sketches.get(sketch)
-            found = {} if whole is None else {sign: Distribution(whole.sign(sign)) for sign in Sign}
+            found = {} if whole is None else dict(zip(_SIGNS, map(Distribution, whole.signs()), strict=True))
             self._parts[sketch] = found
         return found
+
+    def n(self, sketch: str) -> int:
+        """Tokens of a sketch, of all signs; 0 where the sketch is not there."""
+        return sum([tokens.n for tokens in self.parts(sketch).values()])
 
     def tokens(self, sketch: str, sign: Sign) -> Distribution | None:
         """The tokens of one sign, if there are enough of them to judge."""
@@ -106,13 +127,14 @@ class Step:
         enough = tokens is not None and tokens.n * min(q, 1.0 - q) >= MIN_BEYOND * (1 - 1e-9)
         return tokens.quantile(q) if tokens is not None and enough else None
 
-    def pooled(self, sketch: str, *names: str) -> tuple[float, ...] | None:
-        """Means over the tokens of all signs of the sums called `names`, if there are enough tokens to judge."""
-        parts = self.parts(sketch).values()
-        n = sum(tokens.n for tokens in parts)
-        if n < MIN_TOKENS:
-            return None
-        return tuple(sum(tokens.sketch.sums[_PLACES[name]] for tokens in parts) / n for name in names)
+    def means(self, sketch: str) -> Mapping[str, float] | None:
+        """Means over the tokens of all signs of each of `SUMS`, if there are enough tokens to judge."""
+        if sketch not in self._means:
+            n, parts = self.n(sketch), self.parts(sketch).values()
+            columns = zip(*[tokens.sketch.sums for tokens in parts], strict=True)
+            pooled = [sum(column) / n for column in columns] if n >= MIN_TOKENS else None
+            self._means[sketch] = None if pooled is None else dict(zip(SUMS, pooled, strict=True))
+        return self._means[sketch]
 
 
 class Signal:

@@ -19,6 +19,7 @@ from trimtab.agent.detectors import DETECTORS
 from trimtab.agent.reading import Reading
 from trimtab.agent.run_state import RunState
 from trimtab.agent.signals import read_all
+from trimtab.agent.signals.step import Step
 from trimtab.agent.state import Mode, State
 from trimtab.agent.tracks import Track
 from trimtab.hooks.controls import CHOICES, NUMERIC_BOUNDS, Capabilities, ClipBounds, ControlError, Controls
@@ -168,7 +169,7 @@ def healthy(*, shadow: bool, bounds: ClipBounds | None = None) -> Reading:
     for _ in range(40):
         tracks = {n: tracks[n].learnt(CONFIG.baseline).seen(v, CONFIG.window) for n, v in read_all(record).items()}
     past = {"mismatch_std": Level(location=0.05, scale=0.01), "reward_mean": Level(location=0.5, scale=0.05)}
-    return Reading(summary=record, tracks=tracks, window=CONFIG.window, past=past, steps=1)
+    return Reading(step=Step(record), tracks=tracks, window=CONFIG.window, past=past, steps=1)
 
 
 WARM = 80
@@ -200,7 +201,7 @@ def test_no_detector_is_green_on_a_signal_that_is_not_finite(name: str, which: s
     memory.update(
         config,
         Asked(
-            summary=reading.summary,
+            step=reading.step,
             tracks=reading.tracks,
             window=reading.window,
             past=reading.past,

@@ -15,6 +15,7 @@ from trimtab.agent.detectors import DETECTORS
 from trimtab.agent.reading import Reading
 from trimtab.agent.run_state import RunState
 from trimtab.agent.signals import SIGNALS
+from trimtab.agent.signals.step import Step
 from trimtab.agent.state import State
 from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.hooks.records import NonFinite, SignTotals, StepSummary
@@ -42,7 +43,7 @@ def mismatched(std: float, clip: float, n: int = 6, **fields: Any) -> list[StepS
 @pytest.mark.parametrize("name", DETECTORS)
 def test_a_detector_is_a_value(name: str) -> None:
     detector = DETECTORS[name]
-    reading = Reading(summary=StepSummary(job="run", attempt=1, step=0), tracks={}, window=5)
+    reading = Reading(step=Step(StepSummary(job="run", attempt=1, step=0)), tracks={}, window=5)
     settings = getattr(CONFIG.detectors, name)
     first, second = detector.update(settings, reading), detector.update(settings, reading)
     assert first == second

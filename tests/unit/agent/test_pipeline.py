@@ -9,6 +9,7 @@ from agent_verdicts import verdict
 from case_runs import acted, fired, told
 
 from trimtab.agent.detectors.pipeline import beyond
+from trimtab.agent.signals.step import Step
 from trimtab.agent.state import State
 from trimtab.hooks.records import SequenceTotals, StepSummary
 
@@ -54,8 +55,8 @@ def test_log_probs_within_top_p_are_an_offset() -> None:
 def test_tokens_beyond_are_counted_outside_the_bin_of_the_bound() -> None:
     d = np.array([-1.5, -1.0, -0.5, 0.0, 1.0, 1.5, 3.0, 25.0, -25.0])
     [summary] = steps(d, 1)
-    sketch = summary.sketches["mismatch"]
-    assert [beyond(sketch, x) for x in (-20.0, -1.0, 1.0, 2.0, 20.0)] == [1, 2, 3, 2, 1]
+    parts = Step(summary).parts("mismatch").values()
+    assert [beyond(parts, x) for x in (-20.0, -1.0, 1.0, 2.0, 20.0)] == [1, 2, 3, 2, 1]
 
 
 def test_an_overflow_under_the_mask_alone_is_told_and_bars_no_remedy() -> None:
