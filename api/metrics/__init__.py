@@ -14,6 +14,7 @@ from trimtab.api.ingest import HIGH_WATER, IngestQueue
 from trimtab.api.metrics.families import Family
 from trimtab.api.metrics.jobs import Jobs
 from trimtab.api.metrics.process import ProcessMetrics
+from trimtab.api.metrics.store import store_text
 from trimtab.api.service import Service
 
 _log = logging.getLogger("trimtab.api")
@@ -26,6 +27,7 @@ class Metrics(ProcessMetrics):
         super().__init__()
         self.follow("trimtab_ingest_queue_summaries", "Summaries that wait to be stored.", lambda: queue.depth)
         self.follow("trimtab_ingest_queue_limit_summaries", "From how many on no more are taken.", lambda: HIGH_WATER)
+        self._service = service
         self._jobs = Jobs(service)
         self._scraping = threading.Lock()
 
@@ -35,7 +37,7 @@ class Metrics(ProcessMetrics):
         read = ""
         with self._scraping:
             try:
-                read = self._jobs.text()
+                read = self._jobs.text() + store_text(self._service.database, self._service.clock())
             except DBAPIError:
                 _log.exception("the database did not answer a scrape")
         up.add("", int(bool(read)))

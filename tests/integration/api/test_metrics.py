@@ -127,6 +127,7 @@ def test_labels_are_bounded_whatever_a_run_reports(client: Client, http: httpx.C
     assert found["trimtab_nonfinite_tokens_total"] == {labels(job="run", tensor="other", kind="nan"): 300}
     named = {name for samples in found.values() for key in samples for name, _ in key}
     assert named <= {
+        "stage",
         "job",
         "mode",
         "detector",
