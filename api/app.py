@@ -19,6 +19,7 @@ from trimtab.api.metrics import Metrics
 from trimtab.api.metrics.responses import CountedResponses
 from trimtab.api.reported import schemas
 from trimtab.api.routes import (
+    audit,
     controls,
     dashboard,
     events,
@@ -29,9 +30,11 @@ from trimtab.api.routes import (
     mode,
     probes,
     proposals,
+    session,
     signals,
     silences,
     summaries,
+    tokens,
 )
 from trimtab.api.service import Service
 
@@ -39,6 +42,24 @@ DESCRIPTION = """Watches the training runs that report to it and, as far as a jo
 
 Numbers that are not finite are the strings "NaN", "Infinity" and "-Infinity"; null means *not observed*.
 Every error is `{"errors": [{"field", "value", "message"}]}`."""
+ROUTES = (
+    summaries,  # first, as most requests are for it
+    jobs,
+    signals,
+    health,
+    incidents,
+    silences,
+    events,
+    controls,
+    mode,
+    kill,
+    proposals,
+    session,
+    tokens,
+    audit,
+    probes,
+    dashboard,
+)
 STATIC = Path(__file__).resolve().parent / "static"
 
 
@@ -56,9 +77,8 @@ def create_app(service: Service, access: AccessSettings | None = None) -> FastAP
     app.state.queue = queue = IngestQueue(service)
     app.state.workers = [queue]
     app.state.metrics = metrics = Metrics(service, queue)
-    acting = (controls, mode, kill, proposals)
-    for router in (summaries, jobs, signals, health, incidents, silences, events, *acting, probes, dashboard):
-        app.include_router(router.router)
+    for routes in ROUTES:
+        app.include_router(routes.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.state.doorman = doorman = Doorman(service.database, access, clock=service.clock)
     app.add_middleware(Gate, doorman=doorman)

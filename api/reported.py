@@ -6,12 +6,14 @@ reads back out of the ledger.
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from trimtab.api.portable import shown_text
 from trimtab.api.routes.common import Value
@@ -57,7 +59,8 @@ def schemas() -> dict[str, Any]:
     """Schemas of a reported summary and of its parts, by name, for the description of the API."""
     whole = _ONE.json_schema(ref_template="#/components/schemas/{model}")
     parts = whole.pop("$defs", {})
-    return {**parts, "ReportedSummary": whole}
+    written: dict[str, Any] = json.loads(to_json({**parts, "ReportedSummary": whole}, inf_nan_mode="strings"))
+    return written
 
 
 def summary_in(body: bytes) -> StepSummary:

@@ -1,18 +1,27 @@
-"""Serving the app on a loopback port: in the foreground for `trimtab serve`, in a thread for everybody else."""
+"""Serving the app: in the foreground for `trimtab serve`, in a thread for everybody else.
+
+Only this machine can reach it, until there is a token that lets somebody in who can mend things.
+"""
 
 from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import uvicorn
+from fastapi import FastAPI
 
+from trimtab.api.access.doorman import AccessSettings
+from trimtab.api.access.scopes import Scope
 from trimtab.api.app import create_app
 from trimtab.api.errors import UserError
 from trimtab.api.guard import is_loopback
 from trimtab.api.service import Service
+from trimtab.storage.database import Database
+from trimtab.storage.tokens import Tokens
 
 DEFAULT_PORT = 8787
 
@@ -21,16 +30,17 @@ class BindError(UserError):
     """The address cannot be listened on; the message says why and what to do."""
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, database: Database) -> socket.socket:
     """A listening socket; port 0 takes any free one.
 
     Raises:
-        BindError: the host is not a loopback address, or the port is taken.
+        BindError: the host can be reached by others and the database has no admin's token; or the port is taken.
     """
-    if not is_loopback(host):
+    if not is_loopback(host) and not _has_admin(database):
         raise BindError(
-            f"host: {host!r} can be reached by others, and the service has no access tokens yet; use 127.0.0.1, and "
-            "reach it from another machine through an SSH tunnel"
+            f"host: {host!r} can be reached by others, and {database.name} has no admin's token that is valid; make "
+            f"one with `trimtab token create NAME --scope admin --db {database.name}`, or use 127.0.0.1 and reach it "
+            "from another machine through an SSH tunnel"
         )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -44,23 +54,43 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def _has_admin(database: Database) -> bool:
+    now = time.time()
+    return any(Scope.ADMIN in token.scopes and token.valid(now) for token in Tokens(database).all())
+
+
 def url_of(listener: socket.socket) -> str:
     """Where the socket is reached."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(service: Service, listener: socket.socket, on_ready: Callable[[str], None]) -> None:
-    """Serve until a signal ends it; `on_ready` gets the address once requests are answered."""
-    _Server(service, on_ready=lambda: on_ready(url_of(listener))).run(sockets=[listener])
+def serve(
+    service: Service,
+    listener: socket.socket,
+    on_ready: Callable[[str], None],
+    *,
+    access: AccessSettings | None = None,
+    trusted_proxies: Sequence[str] = (),
+) -> None:
+    """Serve until a signal ends it; `on_ready` gets the address once requests are answered.
+
+    Where a request comes from, and by which scheme, is taken from the headers of `trusted_proxies` (addresses) alone.
+    """
+    server = _Server(
+        create_app(service, access), on_ready=lambda: on_ready(url_of(listener)), trusted_proxies=trusted_proxies
+    )
+    server.run(sockets=[listener])
 
 
 @contextmanager
-def running(service: Service, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
+def running(
+    service: Service, host: str = "127.0.0.1", port: int = 0, *, access: AccessSettings | None = None
+) -> Iterator[str]:
     """Serve in a thread while the block runs; gives the address. Raises `BindError`."""
-    listener = bind(host, port)
+    listener = bind(host, port, service.database)
     ready = threading.Event()
-    server = _Server(service, on_ready=ready.set)
+    server = _Server(create_app(service, access), on_ready=ready.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="trimtab-service", daemon=True)
     thread.start()
     ready.wait()
@@ -73,10 +103,17 @@ def running(service: Service, host: str = "127.0.0.1", port: int = 0) -> Iterato
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, service: Service, on_ready: Callable[[], None]) -> None:
-        super().__init__(
-            uvicorn.Config(create_app(service), log_level="warning", access_log=False, timeout_graceful_shutdown=5)
+    def __init__(self, app: FastAPI, on_ready: Callable[[], None], trusted_proxies: Sequence[str] = ()) -> None:
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=5,
+            server_header=False,
+            proxy_headers=bool(trusted_proxies),
+            forwarded_allow_ips=list(trusted_proxies),
         )
+        super().__init__(config)
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -107,6 +107,20 @@ def append(connection: Connection, deeds: Sequence[Deed]) -> None:
     connection.execute(insert(AuditRow), rows)
 
 
+def line(link: Link) -> str:
+    """The row as a line of JSON, in which `detail` is data and no text."""
+    return _canonical({**asdict(link), "detail": json.loads(link.detail)})
+
+
+def link_of(text: str) -> Link:
+    """The row that a line of JSON is. Raises `ValueError` where it is none."""
+    try:
+        columns = json.loads(text)
+        return Link(**{**columns, "detail": _canonical(columns["detail"])})
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"not a row of an audit log ({error})") from error
+
+
 def head(connection: Connection) -> Head:
     """The end of the chain."""
     last = connection.execute(select(AuditRow.number, AuditRow.hash).order_by(AuditRow.number.desc()).limit(1)).first()

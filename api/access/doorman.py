@@ -13,6 +13,7 @@ from http import HTTPStatus
 from sqlalchemy.exc import SQLAlchemyError
 
 from trimtab.api.access import tokens
+from trimtab.api.access.issuing import Issuing
 from trimtab.api.access.keyring import Keyring, Keys
 from trimtab.api.access.limits import Limiter, Limits, Rate, neighbourhood
 from trimtab.api.access.principal import Principal, stranger
@@ -55,6 +56,7 @@ class Doorman:
         self.settings = settings or AccessSettings()
         self.clock = clock
         self.tokens = Tokens(database)
+        self.issuing = Issuing(self.tokens, clock)
         self.audit = Audit(database)
         self.keyring = Keyring(self.tokens, clock=clock, monotonic=monotonic)
         limits = self.settings.limits

@@ -11,7 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from trimtab.agent.config import AgentConfig
+from trimtab.api.access.doorman import AccessSettings
+from trimtab.api.access.limits import LimitError, Limits, Rate
 from trimtab.api.calibration import references
+from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.progress import bar
 from trimtab.api.restore import UnreadableJobError
 from trimtab.api.server import DEFAULT_PORT, bind
@@ -21,18 +24,36 @@ from trimtab.api.service import Service
 
 def serve(
     db: Annotated[Path, typer.Option(help="SQLite file; it is made when it does not exist.")] = Path("trimtab.db"),
-    host: Annotated[str, typer.Option(help="Loopback address to listen on.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; others than this machine's need an admin's token.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = DEFAULT_PORT,
     calibration: Annotated[
         list[Path] | None,
         typer.Option(help="File of `trimtab calibrate`, for jobs that are new and in its format; may be repeated."),
     ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Name by which browsers may call the service, beside this machine's; may be repeated."),
+    ] = None,
+    ingest_limit: Annotated[
+        str, typer.Option(metavar="RATE/BURST", help="Requests with summaries: a second, and at once, by token.")
+    ] = "50/200",
+    control_limit: Annotated[
+        str, typer.Option(metavar="RATE/BURST", help="Requests that change something else, by token.")
+    ] = "1/10",
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(help="Address of a proxy whose X-Forwarded-For and -Proto are believed; may be repeated."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
 ) -> None:
     """Run the agent: take step summaries, watch, and answer with commands."""
     config = AgentConfig(references=references(calibration or []))
-    listener = bind(host, port)
+    limits = Limits(ingest=_rate("ingest-limit", ingest_limit), control=_rate("control-limit", control_limit))
+    access = AccessSettings(allowed_hosts=frozenset(map(str.lower, allowed_host or ())), limits=limits)
     service = Service.open(db, default_config=config)
+    listener = bind(host, port, service.database)
     _fold_again(service, quiet=as_json)
 
     def ready(url: str) -> None:
@@ -43,7 +64,14 @@ def serve(
                 Text.assemble("trimtab serves ", (url, "bold"), f" from {db} (Ctrl-C ends it)")
             )
 
-    serve_until_ended(service, listener, ready)
+    serve_until_ended(service, listener, ready, access=access, trusted_proxies=trusted_proxy or ())
+
+
+def _rate(option: str, text: str) -> Rate:
+    try:
+        return Rate.parse(text)
+    except LimitError as error:
+        raise UsageError(f"{option}: {error}") from error
 
 
 def _fold_again(service: Service, *, quiet: bool) -> None:

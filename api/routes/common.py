@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WrapVa
 from pydantic_core import PydanticCustomError, ValidationError
 
 from trimtab.agent.changes import AGENT
+from trimtab.api.access.doorman import Doorman
 from trimtab.api.access.principal import Principal
 from trimtab.api.ingest import IngestQueue
 from trimtab.api.metrics import Metrics
@@ -43,11 +44,27 @@ def _principal(request: Request) -> Principal:
     return principal
 
 
+def _doorman(request: Request) -> Doorman:
+    doorman: Doorman = request.app.state.doorman
+    return doorman
+
+
 ServiceOf = Annotated[Service, Depends(_service)]
+DoormanOf = Annotated[Doorman, Depends(_doorman)]
 MetricsOf = Annotated[Metrics, Depends(_metrics)]
 PrincipalOf = Annotated[Principal, Depends(_principal)]
 """Who asks; `origin` is what the audit log wants of them."""
 JobName = Annotated[str, Path(description="Name of the job.", max_length=MAX_JOB_LENGTH, examples=["cliff-auto"])]
+DetectorName = Annotated[str, Path(description="Name of the detector.", max_length=64, examples=["reward"])]
+
+
+def _known_job(job: JobName, service: ServiceOf) -> str:
+    service.store.job(job)
+    return job
+
+
+KnownJob = Annotated[str, Depends(_known_job)]
+"""A job that there is: for an answer that has begun before anything is read."""
 
 
 def origin_of(request: Request) -> Origin:
