@@ -1,0 +1,1 @@
+"""Telling people: what, when, in which words, and getting it there."""
