@@ -1,4 +1,4 @@
-"""Options that every command which asks a service has."""
+"""Options that several commands have."""
 
 from __future__ import annotations
 
@@ -14,5 +14,13 @@ Token = Annotated[
         help="Token, where the agent asks for one; better in the variable, since everybody on the machine sees a "
         "command line.",
         show_default=False,
+    ),
+]
+Db = Annotated[
+    str,
+    typer.Option(
+        envvar="TRIMTAB_DB",
+        help="SQLite file, or URL of a PostgreSQL database (postgresql+psycopg://USER@HOST/NAME); where that holds a "
+        "password, better in the variable, since everybody on the machine sees a command line.",
     ),
 ]

@@ -15,6 +15,7 @@ from trimtab.api.access.doorman import AccessSettings
 from trimtab.api.access.limits import LimitError, Limits, Rate
 from trimtab.api.calibration import references
 from trimtab.api.cli.errors import UsageError
+from trimtab.api.cli.options import Db
 from trimtab.api.cli.progress import bar
 from trimtab.api.restore import UnreadableJobError
 from trimtab.api.server import DEFAULT_PORT, bind
@@ -23,7 +24,7 @@ from trimtab.api.service import Service
 
 
 def serve(
-    db: Annotated[Path, typer.Option(help="SQLite file; it is made when it does not exist.")] = Path("trimtab.db"),
+    db: Db = "trimtab.db",
     host: Annotated[
         str, typer.Option(help="Address to listen on; others than this machine's need an admin's token.")
     ] = "127.0.0.1",
@@ -58,10 +59,10 @@ def serve(
 
     def ready(url: str) -> None:
         if as_json:
-            print(json.dumps({"ready": True, "url": url, "db": str(db)}), flush=True)
+            print(json.dumps({"ready": True, "url": url, "db": service.database.name}), flush=True)
         else:
             Console(soft_wrap=True).print(
-                Text.assemble("trimtab serves ", (url, "bold"), f" from {db} (Ctrl-C ends it)")
+                Text.assemble("trimtab serves ", (url, "bold"), f" from {service.database.name} (Ctrl-C ends it)")
             )
 
     serve_until_ended(service, listener, ready, access=access, trusted_proxies=trusted_proxy or ())
