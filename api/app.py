@@ -31,6 +31,7 @@ from trimtab.api.routes import (
     probes,
     proposals,
     session,
+    settings,
     signals,
     silences,
     summaries,
@@ -45,6 +46,7 @@ Every error is `{"errors": [{"field", "value", "message"}]}`."""
 ROUTES = (
     summaries,  # first, as most requests are for it
     jobs,
+    settings,
     signals,
     health,
     incidents,

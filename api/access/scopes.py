@@ -51,6 +51,7 @@ ENDPOINTS: dict[str, frozenset[Scope]] = {
     "GET /v1/jobs/{job}": READ,
     "GET /v1/jobs/{job}/attempts": READ,
     "GET /v1/jobs/{job}/health": READ,
+    "GET /v1/jobs/{job}/settings": READ,
     "GET /v1/jobs/{job}/signals": READ,
     "GET /v1/jobs/{job}/baselines": READ,
     "GET /v1/jobs/{job}/incidents": READ,
