@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from math import isfinite
 from statistics import median
 
 from pydantic import Field
@@ -10,11 +12,13 @@ from pydantic import Field
 from trimtab.agent.detector import Role
 from trimtab.agent.detectors import DETECTORS
 from trimtab.agent.run_state import RunState
-from trimtab.agent.state import Incident, Mode, Phase, Proposal, State, Verdict
+from trimtab.agent.state import Incident, Mode, Phase, State, Verdict
 from trimtab.api.controls_view import ControlsView, controls_view
+from trimtab.api.proposal_view import ProposalView, proposal_views
 from trimtab.api.restore import UnreadableJobError
 from trimtab.api.service import Service
 from trimtab.api.views import View
+from trimtab.storage.overview import JobLine, Overview
 
 WORST_FIRST = (State.CRITICAL, State.WARN, State.OK, State.INCONCLUSIVE, State.NOT_OBSERVED)
 JUDGED = (State.OK, State.WARN, State.CRITICAL)
@@ -27,6 +31,14 @@ SILENT_AFTER_S = 600.0
 """A job is never called silent sooner."""
 SILENT_AFTER_STEPS = 20
 """Usual intervals between two summaries after which a slower job is called silent."""
+
+
+class Worst(View):
+    """The detector that is furthest past its limit."""
+
+    detector: str
+    state: State
+    message: str = Field(description="What was seen, against what.")
 
 
 class JobView(View):
@@ -42,7 +54,9 @@ class JobView(View):
     )
     judged: int = Field(description="Detectors that could judge the newest step.")
     detectors: int = Field(description="Detectors that there are.")
+    worst: Worst | None = Field(description="Of the detectors that alarm; null where none does.")
     firing: int = Field(description="Incidents that are firing.")
+    proposals: int = Field(description="Changes that wait for a person, or stand as advice.")
     attempt: int | None = Field(description="The newest attempt; null before the first summary.")
     step: int | None = Field(description="The newest step of that attempt.")
     last_received_at: float | None = Field(description="Unix seconds; when the summary of `step` came, of rank 0.")
@@ -51,6 +65,11 @@ class JobView(View):
         description="Nothing that can be judged has come for 10 minutes and for 20 of its usual intervals."
     )
     quarantined: int = Field(description="Summaries refused because another one held their key.")
+    reward: list[float | None] = Field(
+        description="Mean reward of the latest steps of this attempt, at most 20 unless the settings say otherwise, "
+        "oldest first; null where it was not observed or not finite."
+    )
+    archived_at: float | None = Field(description="Unix seconds; null while the job is not archived.")
     problem: str | None = Field(description="Why nothing at all can be said of the job, and what to do; else null.")
 
 
@@ -60,7 +79,7 @@ class HealthView(View):
     job: JobView
     verdicts: list[Verdict]
     incidents: list[Incident] = Field(description="Those that are pending or firing.")
-    proposals: list[Proposal] = Field(description="Changes that wait for a person, or stand as advice.")
+    proposals: list[ProposalView] = Field(description="Changes that wait for a person, or stand as advice.")
     controls: ControlsView
     dropped: int = Field(description="Summaries that the trainer's process has lost so far.")
 
@@ -91,54 +110,81 @@ def shown_state(state: RunState, *, silent: bool, contested: bool) -> State:
 
 def job_view(service: Service, name: str) -> JobView:
     """One line about a job, one that cannot be read included. Raises `UnknownJobError`."""
-    try:
-        return _line(service, name, service.state(name))
-    except UnreadableJobError as error:
-        return _line(service, name, RunState.initial(name), str(error))
+    return job_views(service, [overview(service).line(name)])[0]
+
+
+def job_views(service: Service, lines: Iterable[JobLine]) -> list[JobView]:
+    """One line about each job, those that cannot be read included; what is in memory is not read again."""
+    views = []
+    for line in lines:
+        name, problem = line.job.name, None
+        state = service.current(name, line.job.rows)
+        if state is None:
+            try:
+                state = service.state(name)
+            except UnreadableJobError as error:
+                state, problem = RunState.initial(name), str(error)
+        views.append(_view(line, state, service.clock(), problem))
+    return views
 
 
 def health_view(service: Service, name: str) -> HealthView:
     """The health of a job. Raises `UnknownJobError`, `UnreadableJobError`."""
     state = service.state(name)
     return HealthView(
-        job=_line(service, name, state),
+        job=_view(overview(service).line(name), state, service.clock()),
         verdicts=list(state.verdicts.values()),
         incidents=[incident for incident in state.incidents.values() if incident.phase is not Phase.RESOLVED],
-        proposals=list(state.proposals),
+        proposals=proposal_views(state),
         controls=controls_view(state),
-        dropped=service.dropped(name),
+        dropped=state.order.dropped,
     )
 
 
-def silent_after(arrivals: list[float]) -> float:
+def overview(service: Service) -> Overview:
+    """What is stored of many jobs, with as many arrivals as it takes to call one silent."""
+    return Overview(service.database, arrivals=SILENT_AFTER_STEPS + 1)
+
+
+def silent_after(arrivals: Sequence[float]) -> float:
     """Seconds without a summary after which a job is silent; when the newest ones came, the newest first."""
     intervals = [newer - older for newer, older in pairwise(arrivals)]
     return max(SILENT_AFTER_S, SILENT_AFTER_STEPS * median(intervals)) if intervals else SILENT_AFTER_S
 
 
-def _line(service: Service, name: str, state: RunState, problem: str | None = None) -> JobView:
-    store, now = service.store, service.clock()
-    job = store.job(name)
+def _view(line: JobLine, state: RunState, now: float, problem: str | None = None) -> JobView:
     judged = state.last_step >= 0
-    patience = silent_after(store.arrivals(name, SILENT_AFTER_STEPS + 1))
-    age = None if job.last_received_at is None else max(now - job.last_received_at, 0.0)
+    patience = silent_after(line.arrivals)
+    age = None if line.job.last_received_at is None else max(now - line.job.last_received_at, 0.0)
     silent = age is not None and age > patience
-    quarantined_at = store.quarantined_at(name)
-    contested = quarantined_at is not None and now - quarantined_at <= patience
+    contested = line.quarantined_at is not None and now - line.quarantined_at <= patience
+    rewards = state.history.get("reward_mean", ())
     return JobView(
-        name=name,
-        created_at=job.created_at,
-        rows=job.rows,
+        name=line.job.name,
+        created_at=line.job.created_at,
+        rows=line.job.rows,
         mode=state.mode,
         state=shown_state(state, silent=silent, contested=contested),
         judged=sum(verdict.state in JUDGED for verdict in state.verdicts.values()),
         detectors=len(DETECTORS),
+        worst=_worst(state),
         firing=sum(incident.phase is Phase.FIRING for incident in state.incidents.values()),
+        proposals=len(state.proposals),
         attempt=state.attempt if judged else None,
         step=state.last_step if judged else None,
-        last_received_at=job.last_received_at,
+        last_received_at=line.job.last_received_at,
         age=age,
         silent=silent,
-        quarantined=store.quarantined(name),
+        quarantined=line.quarantined,
+        reward=[value if value is not None and isfinite(value) else None for value in rewards],
+        archived_at=line.job.archived_at,
         problem=problem,
     )
+
+
+def _worst(state: RunState) -> Worst | None:
+    alarming = [verdict for verdict in state.verdicts.values() if verdict.state.alarming]
+    if not alarming:
+        return None
+    found = max(alarming, key=lambda verdict: (verdict.state is State.CRITICAL, verdict.score))
+    return Worst(detector=found.detector, state=found.state, message=found.message)

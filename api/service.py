@@ -95,7 +95,16 @@ class Service:
             self._live.clear()
         self.database.close()
 
-    def register(self, job: str, *, config: AgentConfig | None, mode: Mode | None, issuer: str, reason: str) -> None:
+    def register(
+        self,
+        job: str,
+        *,
+        config: AgentConfig | None,
+        mode: Mode | None,
+        issuer: str,
+        reason: str,
+        origin: Origin = LOCAL,
+    ) -> None:
         """Make sure that the job exists, with these settings and in this mode; None leaves what there is.
 
         Raises:
@@ -106,7 +115,8 @@ class Service:
         wanted = self._default_config if config is None else CONFIG.encode(config)
         self.store.register(job, wanted, self.clock(), keep=lambda known: config is None or _means(job, known, config))
         if mode is not None and self.state(job).mode is not mode:
-            self.operate(OperatorAction(job=job, verb=OperatorVerb.SET_MODE, issuer=issuer, reason=reason, mode=mode))
+            action = OperatorAction(job=job, verb=OperatorVerb.SET_MODE, issuer=issuer, reason=reason, mode=mode)
+            self.operate(action, origin=origin)
 
     def ingest(self, summary: StepSummary) -> Ingested:
         """Fold one summary in. A job that is not known is registered, in mode observe.

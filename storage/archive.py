@@ -1,4 +1,4 @@
-"""Jobs that are put away: not watched, not listed, nothing of them deleted.
+"""Jobs that are put away: not watched, not listed, nothing of them deleted. Nothing fires in them any more.
 
 A job that reports again is back by itself: what trains is watched.
 """
@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from sqlalchemy import Connection, select, update
 
-from trimtab.storage import audit, queries
+from trimtab.storage import audit, outbox, queries
 from trimtab.storage.audit import Deed
 from trimtab.storage.database import Database
 from trimtab.storage.tables import JobRow
@@ -24,19 +24,26 @@ class Archive:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def put_away(self, job: str, *, at: float, origin: Origin, reason: str) -> bool:
+    def put_away(self, job: str, *, at: float, origin: Origin, issuer: str, reason: str) -> bool:
         """Archive a job at this Unix time; false where it is archived already. Raises `UnknownJobError`."""
-        with self._database.write() as connection:
-            job_id = queries.job_id(connection, job)
-            return _set(connection, job_id, at, Deed(action="archive", at=at, origin=origin, job=job, reason=reason))
+        deed = Deed(action="archive", at=at, origin=origin, job=job, reason=reason, detail={"issuer": issuer})
+        return self._set(job, at, deed)
 
-    def bring_back(self, job: str, *, at: float, origin: Origin, reason: str) -> bool:
+    def bring_back(self, job: str, *, at: float, origin: Origin, issuer: str, reason: str) -> bool:
         """Watch an archived job again; false where it is not archived. Raises `UnknownJobError`."""
+        deed = Deed(action="unarchive", at=at, origin=origin, job=job, reason=reason, detail={"issuer": issuer})
+        return self._set(job, None, deed)
+
+    def _set(self, job: str, archived_at: float | None, deed: Deed) -> bool:
         with self._database.write() as connection:
             job_id = queries.job_id(connection, job)
-            return _set(
-                connection, job_id, None, Deed(action="unarchive", at=at, origin=origin, job=job, reason=reason)
-            )
+            changes = JobRow.archived_at.is_not(None) if archived_at is None else JobRow.archived_at.is_(None)
+            statement = update(JobRow).where(JobRow.id == job_id, changes).values(archived_at=archived_at)
+            if not connection.execute(statement).rowcount:
+                return False
+            outbox.touch(connection, job_id, deed.at)
+            audit.append(connection, [deed])
+        return True
 
 
 def reported_again(connection: Connection, job_ids: Collection[int], at: float) -> list[Deed]:
@@ -46,13 +53,6 @@ def reported_again(connection: Connection, job_ids: Collection[int], at: float) 
     if not away:
         return []
     connection.execute(update(JobRow).where(JobRow.id.in_([row.id for row in away])).values(archived_at=None))
+    for row in away:
+        outbox.touch(connection, row.id, at)
     return [Deed(action="unarchive", at=at, origin=AGENT, job=row.name, reason="it reports again") for row in away]
-
-
-def _set(connection: Connection, job_id: int, archived_at: float | None, deed: Deed) -> bool:
-    was = JobRow.archived_at.is_(None) if archived_at is not None else JobRow.archived_at.is_not(None)
-    changed = connection.execute(update(JobRow).where(JobRow.id == job_id, was).values(archived_at=archived_at))
-    if not changed.rowcount:
-        return False
-    audit.append(connection, [deed])
-    return True

@@ -63,7 +63,7 @@ ENDPOINTS: dict[str, frozenset[Scope]] = {
     "GET /v1/jobs/{job}/mode": READ,
     "POST /v1/jobs/{job}/archive": CONTROL,
     "POST /v1/jobs/{job}/unarchive": CONTROL,
-    "POST /v1/jobs/{job}/incidents/{fingerprint}/ack": CONTROL,
+    "POST /v1/jobs/{job}/incidents/{detector}/ack": CONTROL,
     "PUT /v1/jobs/{job}/silences/{detector}": CONTROL,
     "DELETE /v1/jobs/{job}/silences/{detector}": CONTROL,
     "PATCH /v1/jobs/{job}/controls": CONTROL,

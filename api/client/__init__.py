@@ -5,6 +5,7 @@ Each group of calls has a file; all of them ride on the connection that trainers
 
 from __future__ import annotations
 
+from trimtab.api.client.access import AccessCalls
 from trimtab.api.client.base import DEFAULT_URL, ClientError
 from trimtab.api.client.control import ControlCalls
 from trimtab.api.client.incidents import IncidentCalls
@@ -14,7 +15,7 @@ from trimtab.api.client.reading import ReadingCalls
 __all__ = ["DEFAULT_URL", "Client", "ClientError"]
 
 
-class Client(JobCalls, ReadingCalls, IncidentCalls, ControlCalls):
+class Client(JobCalls, ReadingCalls, IncidentCalls, ControlCalls, AccessCalls):
     """One service, for one thread at a time. Use it as a context manager, or close it.
 
     >>> with Client(url) as client:                                             # doctest: +SKIP

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from trimtab.api.errors import UserError
 from trimtab.api.problem import Problem, Problems
+from trimtab.api.routes.paging import Page
 from trimtab.api.server import DEFAULT_PORT
 from trimtab.hooks.transport.base import TokenError, UrlError
 from trimtab.hooks.transport.connection import Connection, Reply
@@ -27,6 +28,7 @@ REPEATABLE = ("GET", "PUT")
 """Methods whose request may be sent again on another connection."""
 
 Answer = TypeVar("Answer", bound=BaseModel)
+Paged = TypeVar("Paged", bound=Page)
 
 
 class ClientError(UserError):
@@ -93,6 +95,16 @@ class Caller:
             return kind.model_validate_json(reply.body)
         except ValidationError as error:
             raise self._stranger() from error
+
+    def _pages(self, kind: type[Paged], path: str, params: Mapping[str, Any]) -> Iterator[Paged]:
+        """Every page of a list, from the `cursor` among the parameters on; raises what `_ask` does."""
+        asked: dict[str, Any] = {"limit": PAGE, **params}
+        while True:
+            page = self._ask(kind, "GET", path, params=asked)
+            yield page
+            if page.next is None:
+                return
+            asked["cursor"] = page.next
 
     def _sent(
         self,

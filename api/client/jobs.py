@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trimtab.agent.state import Mode
+from trimtab.agent.state import Mode, State
 from trimtab.api.client.base import Caller, job_path
 from trimtab.api.health_view import HealthView, JobView
-from trimtab.api.routes.jobs import Jobs
+from trimtab.api.routes.jobs import Attempts, Jobs
 from trimtab.api.routes.summaries import PATH, IngestAnswer
 from trimtab.hooks.records import StepSummary
 from trimtab.storage.codec import SUMMARY
+from trimtab.storage.overview import Attempt
 
 
 class JobCalls(Caller):
     """Jobs, and what they report."""
 
-    def jobs(self) -> list[JobView]:
-        """Every job, newest first."""
-        return self._ask(Jobs, "GET", "/v1/jobs").jobs
+    def jobs(
+        self,
+        *,
+        states: Sequence[State | str] = (),
+        modes: Sequence[Mode | str] = (),
+        archived: bool = False,
+        query: str = "",
+    ) -> list[JobView]:
+        """Jobs, newest first, page by page; only those in these states and modes, whose name contains `query`."""
+        asked = {"state": list(states), "mode": list(modes), "archived": archived, "query": query or None}
+        found: list[JobView] = []
+        for page in self._pages(Jobs, "/v1/jobs", asked):
+            found += page.jobs
+        return found
 
     def job(self, job: str) -> JobView:
         """One line about a job."""
@@ -28,6 +40,19 @@ class JobCalls(Caller):
     def register(self, job: str, *, config: Mapping[str, Any] | None = None, mode: Mode | str | None = None) -> JobView:
         """Make sure that a job exists, with these settings (nested, as JSON) and in this mode."""
         return self._ask(JobView, "PUT", job_path(job), {"config": config, "mode": mode})
+
+    def archive(self, job: str, *, reason: str, issuer: str | None = None) -> JobView:
+        """Put a job away, until it reports again."""
+        return self._ask(JobView, "POST", job_path(job, "archive"), {"reason": reason, "issuer": issuer})
+
+    def unarchive(self, job: str, *, reason: str, issuer: str | None = None) -> JobView:
+        """Watch an archived job again."""
+        return self._ask(JobView, "POST", job_path(job, "unarchive"), {"reason": reason, "issuer": issuer})
+
+    def attempts(self, job: str) -> Iterator[Attempt]:
+        """Attempts of a job, the newest first, page by page."""
+        for page in self._pages(Attempts, job_path(job, "attempts"), {}):
+            yield from page.attempts
 
     def ingest(self, summary: StepSummary) -> IngestAnswer:
         """Report one step."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trimtab.api.client.base import PAGE, Caller, job_path
+from trimtab.api.client.base import Caller, job_path
 from trimtab.api.routes.events import EventPage
 from trimtab.api.routes.signals import Signals
 from trimtab.storage.values import StoredEvent
@@ -22,8 +22,5 @@ class ReadingCalls(Caller):
 
     def events(self, job: str, *, after: int = 0) -> Iterator[StoredEvent]:
         """The audit trail of a job with numbers larger than `after`, page by page."""
-        cursor: int | None = after
-        while cursor is not None:
-            page = self._ask(EventPage, "GET", job_path(job, "events"), params={"after": cursor, "limit": PAGE})
+        for page in self._pages(EventPage, job_path(job, "events"), {"cursor": after}):
             yield from page.events
-            cursor = page.next

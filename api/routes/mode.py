@@ -7,10 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter
 from fastapi import Body as BodyParameter
 
-from trimtab.agent.state import Mode, OperatorAction, OperatorVerb
+from trimtab.agent.state import Mode, OperatorVerb
 from trimtab.api.problem import ERRORS
-from trimtab.api.routes.common import OPERATOR, Issuer, JobName, Reason, ServiceOf
-from trimtab.api.views import Body, View
+from trimtab.api.routes.acting import Reasoned, acted
+from trimtab.api.routes.common import JobName, PrincipalOf, ServiceOf
+from trimtab.api.views import View
 
 router = APIRouter(tags=["mode"])
 
@@ -22,16 +23,14 @@ class ModeView(View):
     mode: Mode
 
 
-class ModeChange(Body):
+class ModeChange(Reasoned):
     """Another mode."""
 
     mode: Mode
-    reason: Reason
-    issuer: Issuer = OPERATOR
 
 
 @router.get("/v1/jobs/{job}/mode", responses=ERRORS, summary="How far may the agent go?")
-def mode(job: JobName, service: ServiceOf) -> ModeView:
+def get_mode(job: JobName, service: ServiceOf) -> ModeView:
     """`observe`, `advise`, `approve` or `auto`."""
     return ModeView(job=job, mode=service.state(job).mode)
 
@@ -41,13 +40,11 @@ def set_mode(
     job: JobName,
     change: Annotated[ModeChange, BodyParameter(examples=[{"mode": "auto", "reason": "watched it for a week"}])],
     service: ServiceOf,
+    principal: PrincipalOf,
 ) -> ModeView:
     """Setting the mode that it is in already changes nothing and leaves no trace, unless it lets a locked agent act
     again or takes the kill switch back."""
     state = service.state(job)
     if state.mode is not change.mode or state.killed or state.ladder.locked:
-        action = OperatorAction(
-            job=job, verb=OperatorVerb.SET_MODE, issuer=change.issuer, reason=change.reason, mode=change.mode
-        )
-        return ModeView(job=job, mode=service.operate(action).state.mode)
-    return ModeView(job=job, mode=change.mode)
+        state = acted(service, principal, job, OperatorVerb.SET_MODE, change, mode=change.mode).state
+    return ModeView(job=job, mode=state.mode)

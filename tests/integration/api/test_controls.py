@@ -6,8 +6,10 @@ from typing import Any
 import httpx
 import pytest
 from agent_runs import Plant
+from agent_sessions import CENTRED
 from api_runs import drive, trimtab
 
+from trimtab.agent.state import Acknowledgement
 from trimtab.api.client import Client, ClientError
 from trimtab.hooks.controls import CONTROL_NAMES, Capabilities, Liveness
 
@@ -188,7 +190,12 @@ def test_a_trainer_that_records_no_head_cannot_be_centred(client: Client) -> Non
         ("GET", "events", None),
         ("GET", "signals", None),
         ("GET", "proposals", None),
-        ("POST", "proposals/1/approve", {"reason": "r"}),
+        ("POST", "proposals/1/approve", {"changes": {}, "reason": "r"}),
+        ("POST", "archive", {"reason": "r"}),
+        ("POST", "unarchive", {"reason": "r"}),
+        ("GET", "attempts", None),
+        ("GET", "events.jsonl", None),
+        ("POST", "incidents/reward/ack", {"reason": "r"}),
     ],
 )
 def test_an_unknown_job_gets_404_and_is_not_made(
@@ -197,7 +204,7 @@ def test_an_unknown_job_gets_404_and_is_not_made(
     response = http.request(method, f"/v1/jobs/nope/{path}", json=body)
     assert response.status_code == 404
     assert response.json()["errors"][0]["field"] == "job"
-    assert http.get("/v1/jobs").json() == {"jobs": []}
+    assert http.get("/v1/jobs").json()["jobs"] == []
 
 
 def test_the_mode_is_set_once_and_leaves_one_trace(client: Client, plant: Plant) -> None:
@@ -238,19 +245,63 @@ def test_a_proposal_waits_for_a_person_and_is_done_when_approved(client: Client)
     (proposal,) = client.proposals("run")
     assert client.health("run").proposals == [proposal]
     assert client.controls("run").overrides == {}
-    assert client.approve("run", proposal.id, reason="go").overrides == proposal.overrides
+    assert proposal.changes == proposal.overrides == CENTRED
+    assert client.approve("run", proposal, reason="go").overrides == CENTRED
     drive(client, plant, 2)
     assert plant.overrides == proposal.overrides
     assert client.proposals("run") == []
 
 
-def test_a_rejected_proposal_is_gone_and_cannot_be_approved(client: Client) -> None:
+def test_what_has_become_of_a_proposal_is_told_to_whoever_comes_too_late(client: Client) -> None:
     client.register("run", mode="approve")
     drive(client, Plant(seed=0, noisy_from=0), 12)
     (proposal,) = client.proposals("run")
-    client.reject("run", proposal.id, reason="not now")
+    client.reject("run", proposal, reason="not now")
     assert proposal.id not in {one.id for one in client.proposals("run")}
-    with pytest.raises(ClientError, match="no such proposal is open") as caught:
-        client.approve("run", proposal.id, reason="changed my mind")
+    with pytest.raises(ClientError, match=r"proposal 1 was rejected at step 11 of attempt 1: not now; look") as caught:
+        client.approve("run", proposal, reason="changed my mind")
+    assert caught.value.status == 410
+    with pytest.raises(ClientError, match="no such proposal was made") as caught:
+        client.approve("run", proposal.model_copy(update={"id": 99}), reason="a typo")
     assert caught.value.status == 404
     assert client.controls("run").generation == 0
+
+
+def test_a_proposal_expires_and_says_how_long_it_has(client: Client) -> None:
+    client.register("run", mode="approve", config={"policy": {"expire": 5}})
+    plant = Plant(seed=0, noisy_from=0)
+    drive(client, plant, 8)
+    (proposal,) = client.proposals("run")
+    assert (proposal.step, proposal.steps_left) == (5, 3)
+    drive(client, plant, 3)
+    with pytest.raises(ClientError, match="was withdrawn at step 10 of attempt 1: nobody answered within 5") as caught:
+        client.approve("run", proposal, reason="at last")
+    assert caught.value.status == 410
+    assert [(one.id, one.step) for one in client.proposals("run")] == [(2, 10)]
+
+
+@pytest.mark.parametrize("what", ["approve", "reject"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"centering": True}, {**CENTRED, "lr_scale": 0.5}, {**CENTRED, "centering": None}]
+)
+def test_a_decision_is_about_the_changes_that_were_seen(
+    client: Client, http: httpx.Client, what: str, changes: dict[str, Any]
+) -> None:
+    client.register("run", mode="approve")
+    drive(client, Plant(seed=0, noisy_from=0), 12)
+    body = {"changes": changes, "reason": "go"}
+    response = http.post(f"/v1/jobs/run/proposals/1/{what}", json=body)
+    assert (response.status_code, response.json()["errors"][0]["field"]) == (409, "changes")
+    assert http.post(f"/v1/jobs/run/proposals/1/{what}", json={"reason": "go"}).status_code == 422
+    assert client.controls("run").overrides == {}
+    assert len(client.proposals("run")) == 1
+
+
+def test_whoever_looks_after_an_incident_is_named(client: Client) -> None:
+    drive(client, Plant(seed=0, noisy_from=0), 12)
+    incident = client.acknowledge("run", "mismatch", reason="on it", issuer="ada")
+    assert incident.acknowledged == Acknowledgement(issuer="ada", reason="on it", step=11)
+    assert incident in client.incidents("run")
+    with pytest.raises(ClientError, match=r"target: 'reward' has no open incident; open: mismatch, asymmetry, clipping") as caught:
+        client.acknowledge("run", "reward", reason="on it")
+    assert caught.value.status == 409

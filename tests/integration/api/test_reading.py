@@ -86,12 +86,12 @@ def test_incidents_are_filtered_by_phase(http: httpx.Client, collapsed: Plant) -
 def test_pages_of_events_join_without_gap_or_repeat(http: httpx.Client, client: Client, limit: int) -> None:
     client.register("run", mode="auto")
     drive(client, Plant(seed=1, noisy_from=0), 12)
-    found, after = [], 0
-    while after is not None:
-        page = http.get("/v1/jobs/run/events", params={"after": after, "limit": limit}).json()
+    found, cursor = [], "0"
+    while cursor is not None:
+        page = http.get("/v1/jobs/run/events", params={"cursor": cursor, "limit": limit}).json()
         assert len(page["events"]) <= limit
         found += page["events"]
-        after = page["next"]
+        cursor = page["next"]
     assert [event["number"] for event in found] == list(range(1, len(found) + 1))
     assert len(found) > 3
     assert [event.number for event in client.events("run")] == [event["number"] for event in found]

@@ -108,14 +108,14 @@ def test_an_archived_job_is_elsewhere_and_on_record_until_it_is_brought_back(dat
     stored(database, "a", 1)
     stored(database, "b", 1)
     archive = Archive(database)
-    assert archive.put_away("a", at=9.0, origin=ADA, reason="it is done")
-    assert not archive.put_away("a", at=10.0, origin=ADA, reason="again")
+    assert archive.put_away("a", at=9.0, origin=ADA, issuer="me", reason="it is done")
+    assert not archive.put_away("a", at=10.0, origin=ADA, issuer="me", reason="again")
     assert [line.job.name for line in overview(database).lines()] == ["b"]
     [line] = overview(database).lines(archived=True)
     assert (line.job.name, line.job.archived_at) == ("a", 9.0)
     assert overview(database).line("a") == line
-    assert archive.bring_back("a", at=11.0, origin=ADA, reason="a look back")
-    assert not archive.bring_back("b", at=11.0, origin=ADA, reason="it is there")
+    assert archive.bring_back("a", at=11.0, origin=ADA, issuer="me", reason="a look back")
+    assert not archive.bring_back("b", at=11.0, origin=ADA, issuer="me", reason="it is there")
     assert overview(database).lines(archived=True) == []
     links = Audit(database).page(limit=10)
     assert [(link.action, link.job, link.at, link.actor, link.reason) for link in links] == [
@@ -124,14 +124,14 @@ def test_an_archived_job_is_elsewhere_and_on_record_until_it_is_brought_back(dat
     ]
     for change in (archive.put_away, archive.bring_back):
         with pytest.raises(UnknownJobError):
-            change("nobody", at=1.0, origin=ADA, reason="r")
+            change("nobody", at=1.0, origin=ADA, issuer="me", reason="r")
 
 
 def test_a_job_that_reports_again_is_back_and_the_log_says_so(database: Database) -> None:
     stored(database, "a", 1)
     stored(database, "b", 1)
     for job in ("a", "b"):
-        Archive(database).put_away(job, at=9.0, origin=ADA, reason="it is done")
+        Archive(database).put_away(job, at=9.0, origin=ADA, issuer="me", reason="it is done")
     stored(database, "a", 1, at=5.0)  # once more, with the same content: nothing is written
     assert [line.job.name for line in overview(database).lines(archived=True)] == ["b", "a"]
     stored(database, "a", 2, at=18.0)
