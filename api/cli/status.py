@@ -38,7 +38,7 @@ def status(
         if job is None:
             jobs = client.jobs()
             if as_json:
-                print(Jobs(jobs=jobs).model_dump_json())
+                print(Jobs(jobs=jobs, next=None).model_dump_json())
             else:
                 _show_jobs(console, jobs)
             return
