@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import http.server
-import json
 import shutil
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+from receivers import Receiver
 
 PROGRAMS = {
     "prometheus": ("prometheus",),
@@ -139,38 +137,7 @@ def alertmanager(folder: Path, config: str) -> Iterator[httpx.Client]:
         yield client
 
 
-class Receiver:
-    """Somebody's webhook receiver: keeps every JSON body that is posted to it."""
-
-    def __init__(self, url: str, bodies: list[dict[str, Any]]) -> None:
-        self.url = url
-        self.bodies = bodies
-
-    def alerts(self, **labels: str) -> list[dict[str, Any]]:
-        """Alerts of all bodies, each of the shape of Alertmanager's webhooks, that have these labels."""
-        found = [alert for body in self.bodies for alert in body["alerts"]]
-        return [alert for alert in found if labels.items() <= alert["labels"].items()]
-
-
-@contextmanager
-def receiver() -> Iterator[Receiver]:
-    """A webhook receiver on a free port."""
-    bodies: list[dict[str, Any]] = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            bodies.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield Receiver(f"http://127.0.0.1:{server.server_address[1]}/alerts", bodies)
-        finally:
-            server.shutdown()
-            thread.join()
+def alerts_in(receiver: Receiver, **labels: str) -> list[dict[str, Any]]:
+    """Alerts that somebody was told of by webhooks of Alertmanager's shape, and that have these labels."""
+    found = [alert for request in receiver.received for alert in request.json["alerts"]]
+    return [alert for alert in found if labels.items() <= alert["labels"].items()]

@@ -14,7 +14,8 @@ import pytest
 import yaml
 from agent_runs import Plant, step_summary
 from api_runs import drive
-from monitoring import PROGRAMS, NoMonitoringError, Prometheus, Receiver, alertmanager, program, prometheus, receiver
+from monitoring import PROGRAMS, NoMonitoringError, Prometheus, alertmanager, program, prometheus
+from receivers import Receiver
 
 from trimtab.api.client import Client
 from trimtab.api.server import running
@@ -82,7 +83,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     rules = at_once(yaml.safe_load((DEPLOY / "prometheus/alerts.rules.yml").read_text()))
     (folder / "alerts.rules.yml").write_text(yaml.safe_dump(rules))
     service = Service.open(folder / "agent.db")
-    with running(service) as url, Client(url) as client, receiver() as own:
+    with running(service) as url, Client(url) as client, Receiver() as own:
         drive(client, Plant(seed=0, noisy_from=0, job="lost"), 16)
         drive(client, Plant(seed=0, job="fine"), 16)
         broken = {"old_logprobs": NonFinite(nan=3, neginf=2)}

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from monitoring import eventually
+from monitoring import alerts_in, eventually
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana/trimtab.json").read_text())
@@ -45,13 +45,13 @@ def test_an_incident_reaches_a_webhook_and_so_does_its_end(watched: Any) -> None
     wanted = {"alertname": "TrimtabIncidentCritical", "job": "lost", "detector": "mismatch"}
 
     def told(status: str) -> dict[str, Any] | None:
-        alerts = watched.receiver.alerts(**wanted)
+        alerts = alerts_in(watched.receiver, **wanted)
         return next((alert for alert in alerts if alert["status"] == status), None)
 
     firing = eventually(lambda: told("firing"), "the incident is told of")
     assert firing["labels"]["severity"] == "critical"
     assert firing["annotations"]["summary"] == "lost: mismatch is critical"
-    assert watched.receiver.alerts(alertname="TrimtabIncidentCritical", job="fine") == []
+    assert alerts_in(watched.receiver, alertname="TrimtabIncidentCritical", job="fine") == []
     active = watched.alertmanager.get("/api/v2/alerts", params={"filter": 'job="lost"'}).json()
     assert (
         wanted.items() <= next(one for one in active if one["fingerprint"] == firing["fingerprint"])["labels"].items()
@@ -64,7 +64,7 @@ def test_an_incident_reaches_a_webhook_and_so_does_its_end(watched: Any) -> None
 
 def test_a_value_that_is_not_finite_reaches_a_webhook(watched: Any) -> None:
     def told() -> list[dict[str, Any]]:
-        return watched.receiver.alerts(alertname="TrimtabNonFiniteTokens", job="broken")  # type: ignore[no-any-return]
+        return alerts_in(watched.receiver, alertname="TrimtabNonFiniteTokens", job="broken")  # type: ignore[no-any-return]
 
     alert = eventually(told, "the values are told of")[0]
     assert alert["labels"]["tensor"] == "old_logprobs"
