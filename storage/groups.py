@@ -110,7 +110,9 @@ class Groups:
 def alerts_of(connection: Connection, job_id: int) -> tuple[Alert, ...]:
     """A job's alerts, those that started first in front; none fires any more in a job that is archived."""
     job = connection.execute(select(JobRow.name, JobRow.archived_at).where(JobRow.id == job_id)).one()
-    rows = connection.execute(select(AlertRow.__table__).where(AlertRow.job_id == job_id).order_by(AlertRow.starts_at))
+    rows = connection.execute(
+        select(AlertRow.__table__).where(AlertRow.job_id == job_id).order_by(AlertRow.starts_at, AlertRow.name)
+    )
     alerts = [as_alert(row, job.name) for row in rows.mappings()]
     if job.archived_at is None:
         return tuple(alerts)
@@ -135,10 +137,11 @@ def as_alert(row: RowMapping, job: str) -> Alert:
 
 def _schedule(connection: Connection, changed_at: dict[int, float]) -> None:
     """A group is due `group_wait` after the change, and `group_interval` after what it was told last."""
-    names = dict(connection.execute(select(JobRow.id, JobRow.name).where(JobRow.id.in_(changed_at))).tuples().all())
+    named = connection.execute(select(JobRow.id, JobRow.name).where(JobRow.id.in_(changed_at)))
+    names = {row.id: row.name for row in named}
     endpoints = [as_endpoint(row) for row in connection.execute(select(EndpointRow.__table__)).mappings()]
     known = select(GroupRow.endpoint_id, GroupRow.job_id).where(GroupRow.job_id.in_(changed_at))
-    groups = set(connection.execute(known).tuples().all())
+    groups = {(row.endpoint_id, row.job_id) for row in connection.execute(known)}
     # In one order in every process: who locks rows in an order of his own can wait for somebody who waits for him.
     for endpoint in sorted(endpoints, key=lambda one: one.id):
         for job_id, at in sorted(changed_at.items()):

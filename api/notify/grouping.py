@@ -80,7 +80,7 @@ def decided(due: Due, now: float, *, acknowledges: bool, always_repeats: bool) -
     fires = {key for key, alert in lasting.items() if alert.phase is AlertPhase.FIRING}
     firing = {key: alert for key, alert in lasting.items() if key in fires and _told_of(due, alert)}
     known = told.firing.keys() | told.muted
-    gone = {key: lasting[key] for key in lasting.keys() - fires if key in known | due.undelivered}
+    gone = {key: one for key, one in lasting.items() if key not in fires and key in known | due.undelivered}
     unattended = [alert for alert in firing.values() if always_repeats or alert.acknowledged_by is None]
     reminds = bool(unattended) and (always_repeats or (due.reported_at or 0.0) > (due.told_at or 0.0))
     repeat = endpoint.timing.repeat_interval

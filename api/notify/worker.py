@@ -32,7 +32,6 @@ POLL_S = 1.0
 LEASE_S = 60.0
 """How long an endpoint is taken for one request: longer than any may take, by more than clocks are apart."""
 DRAIN_S = 8.0
-"""At the end, how long what is due may still take."""
 PRUNE_S = 3600.0
 DAY_S = 86400.0
 KEEP_NOTICES_S = DAY_S
@@ -59,6 +58,7 @@ class AlertWorker:
         link: Callable[[str], str] = lambda _: "",
         on_delivery: Callable[[str, str, float], None] = lambda *_: None,
         shapes: Mapping[str, Shape] = SHAPES,
+        drain_s: float = DRAIN_S,
     ) -> None:
         """A worker that sends by way of `poster`.
 
@@ -70,24 +70,25 @@ class AlertWorker:
             link: where a job is looked at, by its name; empty where that is not known.
             on_delivery: hears of every attempt: its shape, `delivered`, `retried` or `dead`, and its seconds.
             shapes: by name.
+            drain_s: at the end, seconds that what is due may still take.
         """
         self._groups, self._deliveries, self._endpoints = Groups(database), Deliveries(database), Endpoints(database)
         self._poster, self._clock, self._link, self._shapes = poster, clock, link, shapes
         self._schedule = Schedule(random=draw)
-        self._on_delivery = on_delivery
+        self._on_delivery, self._drain_s = on_delivery, drain_s
         self._name = secrets.token_hex(8)
         self._flying: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._pruned_at: float | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set, then send what is due, for `DRAIN_S` at most."""
+        """Work until `stop` is set, then send what is due, for as long as it may take."""
         ending = asyncio.create_task(stop.wait())
         async with self._poster:
             while not stop.is_set():
                 with self._patiently():
                     await self.turn()
-                    await self._prune()
+                    await self.prune()
                 waking = asyncio.create_task(self._wake.wait())
                 await asyncio.wait((ending, waking), timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
                 waking.cancel()
@@ -101,7 +102,7 @@ class AlertWorker:
 
     async def turn(self) -> None:
         """Plan what is due, and begin to send what can be sent; `landed` waits for its end."""
-        await self._plan()
+        await self.plan()
         now = self._clock()
         claims = await asyncio.to_thread(self._deliveries.claim, now, lease=self._name, until=now + LEASE_S)
         for claim in claims:
@@ -128,7 +129,8 @@ class AlertWorker:
         messages = trial(self._endpoints.get(endpoint), now, link=self._link)
         return [self._deliveries.send(endpoint, message, now) for message in messages]
 
-    async def _plan(self) -> None:
+    async def plan(self) -> None:
+        """Make messages of everything that is due to be told."""
         while await asyncio.to_thread(self._groups.schedule):
             pass
         while await asyncio.to_thread(self._groups.plan, self._clock(), self._decide):
@@ -164,7 +166,7 @@ class AlertWorker:
     async def _drain(self) -> None:
         """Send what is due, and leave the rest to the next start: it is in the database."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_S):
+            async with asyncio.timeout(self._drain_s):
                 await self.settle()
         for task in self._flying:
             task.cancel()
@@ -173,7 +175,8 @@ class AlertWorker:
         if left:
             _log.warning("%d messages are not delivered; they are sent by whoever serves this database next", left)
 
-    async def _prune(self) -> None:
+    async def prune(self) -> None:
+        """Forget what is old, once an hour."""
         now = self._clock()
         if self._pruned_at is None or abs(now - self._pruned_at) >= PRUNE_S:
             self._pruned_at = now

@@ -19,7 +19,7 @@ from trimtab.api.notify.worker import AlertWorker
 from trimtab.storage import outbox
 from trimtab.storage.alert import Alert, AlertKind, AlertPhase, Severity, fingerprint
 from trimtab.storage.database import Database
-from trimtab.storage.deliveries import Deliveries, Delivery
+from trimtab.storage.deliveries import Deliveries, Delivery, Status
 from trimtab.storage.endpoints import Endpoint, Endpoints, Timing
 from trimtab.storage.groups import Due
 from trimtab.storage.inserts import jobs
@@ -31,6 +31,9 @@ START = 1_800_000_000.0
 LOOPBACK = Policy(http=True, private=(ipaddress.ip_network("127.0.0.0/8"),))
 PROMPT = Timing(group_wait=0.0, group_interval=60.0, repeat_interval=3600.0)
 SECRET = new_secret()
+FIRING = ("alerts.firing", [("reward", "firing")])
+"""What `told` gives of a message that says that the reward's incident fires."""
+RESOLVED = ("alerts.resolved", [("reward", "resolved")])
 
 
 class Clock:
@@ -159,14 +162,18 @@ class Office:
         async with poster:
             await self.worker(poster).settle()
 
-    def worker(self, poster: Poster) -> AlertWorker:
+    def worker(self, poster: Poster, **changes: Any) -> AlertWorker:
         """A worker that waits as long as the schedule allows."""
         options: dict[str, Any] = {"clock": self.clock, "draw": lambda: 1.0, "on_delivery": self._delivered}
-        return AlertWorker(self.database, poster, **(options | self._worker))
+        return AlertWorker(self.database, poster, **(options | self._worker | changes))
 
     def log(self, endpoint: str = "ep_1") -> list[Delivery]:
         """Every delivery to an endpoint, the oldest first."""
         return self.deliveries.page(endpoint, limit=1000)[::-1]
+
+    def statuses(self) -> list[tuple[Status, int, int | None]]:
+        """Of every delivery to the first endpoint: what became of it, attempts, and the last answer."""
+        return [(one.status, one.attempts, one.answer) for one in self.log()]
 
     def close(self) -> None:
         """Close the database."""
