@@ -12,11 +12,13 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from access_runs import bearing, issued
 from agent_runs import Plant, step_summary
 from api_runs import drive
 from monitoring import PROGRAMS, NoMonitoringError, Prometheus, alertmanager, program, prometheus
 from receivers import Receiver
 
+from trimtab.api.access.scopes import Scope
 from trimtab.api.client import Client
 from trimtab.api.server import running
 from trimtab.api.service import Service
@@ -41,8 +43,9 @@ def programs() -> None:
 class Watched:
     """Everything that runs."""
 
-    url: str
     client: Client
+    page: str
+    """What is scraped."""
     prometheus: Prometheus
     alertmanager: httpx.Client
     receiver: Receiver
@@ -57,13 +60,14 @@ def at_once(rules: dict[str, Any]) -> dict[str, Any]:
     return rules
 
 
-def scraping(url: str, alerts_to: str) -> dict[str, Any]:
-    """The shipped configuration, with the addresses of the test, quickly, and without a token."""
+def scraping(url: str, token: Path, alerts_to: str) -> dict[str, Any]:
+    """The shipped configuration, with the addresses and the token of the test, and quickly."""
     config: dict[str, Any] = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"}
     config["alerting"]["alertmanagers"][0]["static_configs"] = [{"targets": [httpx.URL(alerts_to).netloc.decode()]}]
     (scrape,) = config["scrape_configs"]
-    del scrape["authorization"], scrape["dns_sd_configs"]
+    del scrape["dns_sd_configs"]
+    scrape["authorization"]["credentials_file"] = str(token)
     scrape["static_configs"] = [{"targets": [httpx.URL(url).netloc.decode()]}]
     return config
 
@@ -83,16 +87,20 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     rules = at_once(yaml.safe_load((DEPLOY / "prometheus/alerts.rules.yml").read_text()))
     (folder / "alerts.rules.yml").write_text(yaml.safe_dump(rules))
     service = Service.open(folder / "agent.db")
-    with running(service) as url, Client(url) as client, Receiver() as own:
+    admin, token = issued(service, Scope.ADMIN), folder / "token"
+    token.write_text(issued(service, Scope.READ))
+    with running(service) as url, Client(url, admin) as client, Receiver() as own:
         drive(client, Plant(seed=0, noisy_from=0, job="lost"), 16)
         drive(client, Plant(seed=0, job="fine"), 16)
         broken = {"old_logprobs": NonFinite(nan=3, neginf=2)}
         for step in range(2):
             summary = step_summary(step, nonfinite=broken, scalars={"grad_norm": float("nan"), "reward_mean": 0.5})
             client.ingest(replace(summary, job="broken"))
+        with bearing(url, admin) as http:
+            page = http.get("/metrics").text
         with (
             alertmanager(folder, yaml.safe_dump(telling(own.url))) as alerts,
-            prometheus(folder, yaml.safe_dump(scraping(url, str(alerts.base_url)))) as watching,
+            prometheus(folder, yaml.safe_dump(scraping(url, token, str(alerts.base_url)))) as watching,
         ):
-            yield Watched(url=url, client=client, prometheus=watching, alertmanager=alerts, receiver=own)
+            yield Watched(client=client, page=page, prometheus=watching, alertmanager=alerts, receiver=own)
     service.close()

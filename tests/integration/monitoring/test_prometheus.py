@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from monitoring import alerts_in, eventually
 
@@ -88,8 +87,7 @@ def test_every_query_of_the_dashboard_is_one_and_asks_for_what_there_is(watched:
     eventually(lambda: watched.prometheus.query("trimtab_step"), "a scrape")
     found = list(queries(DASHBOARD))
     assert len(found) > 30
-    page = httpx.get(f"{watched.url}/metrics", trust_env=False).text
-    known = set(re.findall(r"^# TYPE (\w+) ", page, re.MULTILINE)) | NOT_OURS
+    known = set(re.findall(r"^# TYPE (\w+) ", watched.page, re.MULTILINE)) | NOT_OURS
     known |= {f"{name}_{part}" for name in known for part in ("bucket", "count", "sum")}
     for query in found:
         label_values = re.fullmatch(r"label_values\((.+), (\w+)\)", query)
