@@ -23,10 +23,21 @@ def open_to_read(db: Path) -> Store:
     Raises:
         StorageError: there is no such file, or its schema is not this version's.
     """
-    if not db.is_file():
+    return Store(database_to_read(str(db)))
+
+
+def database_to_read(db: str) -> Database:
+    """The database in an existing file, or at a URL, which is left as it is.
+
+    Raises:
+        StorageError: there is none, or its schema is not this version's.
+    """
+    is_url = "://" in db
+    if not is_url and not Path(db).is_file():
         raise StorageError(f"db: there is no file {db}; `trimtab serve --db {db}` makes one")
-    store = Store(Database(db, read_only=True))
-    found = store.database.revision()
+    database = Database(db, read_only=not is_url)
+    db = database.name if is_url else db
+    found = database.revision()
     if found.current is None:
         raise StorageError(f"db: {db} is no database of trimtab's")
     if not found.known:
@@ -36,7 +47,7 @@ def open_to_read(db: Path) -> Store:
             f"db: {db} is of an older version (schema {found.current}, and this one reads {found.head}), and reading "
             f"does not change it; start `trimtab serve --db {db}` once, or do so with a copy"
         )
-    return store
+    return database
 
 
 def ledgers_in(path: Path, job: str | None) -> tuple[dict[str, int], Iterator[Recorded]]:

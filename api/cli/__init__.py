@@ -20,6 +20,8 @@ COMMANDS = {
     "serve": "trimtab.api.cli.serve",
     "status": "trimtab.api.cli.status",
     "kill": "trimtab.api.cli.kill",
+    "token": "trimtab.api.cli.token",
+    "audit": "trimtab.api.cli.audit",
     "sync": "trimtab.api.cli.sync",
     "replay": "trimtab.api.cli.replay",
     "backtest": "trimtab.api.cli.backtest",

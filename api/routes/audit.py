@@ -12,7 +12,7 @@ from pydantic import Field
 
 from trimtab.api.problem import ERRORS
 from trimtab.api.routes.common import DoormanOf
-from trimtab.api.routes.paging import PAGE, CursorOf, Limit, paged
+from trimtab.api.routes.paging import PAGE, CursorOf, Limit, Page, paged
 from trimtab.api.views import View
 from trimtab.hooks.records import MAX_JOB_LENGTH
 from trimtab.storage.audit import Link, line
@@ -40,11 +40,10 @@ class AuditEntry(View):
     hash: str = Field(description="SHA-256 of the canonical JSON of all the rest.")
 
 
-class AuditPage(View):
+class AuditPage(Page):
     """A stretch of the log, ascending."""
 
     entries: list[AuditEntry]
-    next: str | None = Field(description="`cursor` of the next page; null at the end.")
 
 
 @router.get("/v1/audit", responses=MALFORMED, summary="What was done, and by whom")

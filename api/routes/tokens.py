@@ -96,7 +96,7 @@ NEW = [
 def tokens(doorman: DoormanOf) -> TokenList:
     """Revoked ones included: the audit log names them."""
     now = doorman.clock()
-    return TokenList(tokens=[_view(token, now) for token in doorman.tokens.all()])
+    return TokenList(tokens=[token_view(token, now) for token in doorman.tokens.all()])
 
 
 @router.post("/v1/tokens", status_code=HTTPStatus.CREATED, responses=MALFORMED, summary="Make a token")
@@ -112,7 +112,7 @@ def create(
         problem = named(str(error))
         raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, problem.field, problem.message) from error
     doorman.keyring.forget()
-    return Issued(token=token.text, about=_view(stored, doorman.clock()))
+    return Issued(token=token.text, about=token_view(stored, doorman.clock()))
 
 
 @router.post("/v1/tokens/{token}/rotate", responses={**NOT_FOUND, **CONFLICT, **MALFORMED}, summary="A new secret")
@@ -132,7 +132,7 @@ def rotate(
     except SpentTokenError as error:
         raise ApiError(HTTPStatus.CONFLICT, "token", named(str(error)).message, token) from error
     doorman.keyring.forget()
-    return Issued(token=fresh.text, about=_view(stored, doorman.clock()))
+    return Issued(token=fresh.text, about=token_view(stored, doorman.clock()))
 
 
 @router.delete("/v1/tokens/{token}", responses={**NOT_FOUND, **MALFORMED}, summary="Let nobody in with it any more")
@@ -148,14 +148,15 @@ def revoke(
     except UnknownTokenError as error:
         raise _unknown(error) from error
     doorman.keyring.forget()
-    return _view(stored, doorman.clock())
+    return token_view(stored, doorman.clock())
 
 
 def _unknown(error: UnknownTokenError) -> ApiError:
     return ApiError(HTTPStatus.NOT_FOUND, "token", str(error), error.token)
 
 
-def _view(token: StoredToken, now: float) -> TokenView:
+def token_view(token: StoredToken, now: float) -> TokenView:
+    """What is told of a token."""
     revoked = token.revoked_at is not None
     standing = Standing.REVOKED if revoked else Standing.VALID if token.valid(now) else Standing.EXPIRED
     overlapping = token.old_until is not None and now < token.old_until and standing is Standing.VALID
