@@ -103,9 +103,8 @@ def _refusal(error: ValidationError) -> RequestValidationError:
 
 def _plain(reported: ReportedSummary) -> StepSummary:
     """The record that the ledger will give back: of the plain type, and already checked."""
-    values = (*(getattr(reported.applied, name) for name in CONTROL_NAMES), *reported.overrides.values())
-    if any(isinstance(value, float) and not math.isfinite(value) for value in values):
-        return SUMMARY.decode(SUMMARY.encode(reported))  # a control may be a name as well, so infinity reads as one
+    if any(isinstance(value, float) and not math.isfinite(value) for value in reported.overrides.values()):
+        return SUMMARY.decode(SUMMARY.encode(reported))  # an override may be a name as well, so infinity reads as one
     plain = object.__new__(StepSummary)
     for name in _FIELDS:
         object.__setattr__(plain, name, getattr(reported, name))

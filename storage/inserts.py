@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +13,7 @@ from trimtab.storage import audit, outbox, queries
 from trimtab.storage.archive import reported_again
 from trimtab.storage.deeds import deeds_of
 from trimtab.storage.packing import packed, packed_floats
+from trimtab.storage.signal_sets import SignalSets
 from trimtab.storage.tables import (
     EventRow,
     JobRow,
@@ -22,7 +21,6 @@ from trimtab.storage.tables import (
     ObservationRow,
     QuarantineRow,
     RunStateRow,
-    SignalSetRow,
 )
 from trimtab.storage.values import Entry, EntryKind, NewEvent, Origin, StoredState
 
@@ -51,7 +49,7 @@ def jobs(connection: Connection, names: Iterable[str], config: str, now: float) 
     connection.execute(upsert(connection, JobRow).on_conflict_do_nothing(), rows)
 
 
-def appended(connection: Connection, rows: Sequence[NewRow]) -> None:
+def appended(connection: Connection, rows: Sequence[NewRow], sets: SignalSets) -> None:
     """Write ledger rows behind the last ones, with their events, alerts and signals, and put what was done on record.
 
     A job that reports again is archived no more.
@@ -60,7 +58,7 @@ def appended(connection: Connection, rows: Sequence[NewRow]) -> None:
     _events(connection, rows)
     judged = [row for row in rows if row.entry.rank == queries.JUDGED_RANK and row.signals]
     if judged:
-        _observations(connection, judged)
+        _observations(connection, judged, sets)
     reported = [row for row in rows if row.entry.kind is EntryKind.SUMMARY]
     for row in rows:
         outbox.enqueue(connection, row.job_id, row.job, row.events, row.entry.received_at)
@@ -104,7 +102,7 @@ def _events(connection: Connection, rows: Sequence[NewRow]) -> None:
     if not loud:
         return
     last = select(EventRow.job_id, func.max(EventRow.number)).where(EventRow.job_id.in_(loud)).group_by(EventRow.job_id)
-    numbers = dict.fromkeys(loud, 0) | {job_id: number for job_id, number in connection.execute(last)}
+    numbers = dict.fromkeys(loud, 0) | dict(connection.execute(last).all())
     written = []
     for row in rows:
         for event in row.events:
@@ -124,32 +122,17 @@ def _events(connection: Connection, rows: Sequence[NewRow]) -> None:
     connection.execute(insert(EventRow), written)
 
 
-def _observations(connection: Connection, rows: Sequence[NewRow]) -> None:
-    sets: dict[tuple[int, tuple[str, ...]], int] = {}
-    written = []
-    for row in rows:
-        key = row.job_id, tuple(row.signals)
-        if key not in sets:
-            sets[key] = _set_id(connection, *key)
-        written.append(
-            {
-                "job_id": row.job_id,
-                "attempt": row.entry.attempt,
-                "step": row.entry.step,
-                "set_id": sets[key],
-                "values": packed_floats(list(row.signals.values())),
-            }
-        )
+def _observations(connection: Connection, rows: Sequence[NewRow], known: SignalSets) -> None:
+    sets = [(row.job_id, tuple(row.signals)) for row in rows]
+    numbers = known.numbered(connection, sets)
+    written = [
+        {
+            "job_id": row.job_id,
+            "attempt": row.entry.attempt,
+            "step": row.entry.step,
+            "set_id": numbers[observed],
+            "values": packed_floats(list(row.signals.values())),
+        }
+        for row, observed in zip(rows, sets, strict=True)
+    ]
     connection.execute(insert(ObservationRow), written)
-
-
-def _set_id(connection: Connection, job_id: int, names: tuple[str, ...]) -> int:
-    """The id of a set of signals, which is made when it is new."""
-    text = json.dumps(names)
-    key = {"job_id": job_id, "digest": hashlib.sha256(text.encode()).hexdigest()}
-    found = connection.execute(select(SignalSetRow.id).filter_by(**key)).scalar_one_or_none()
-    if found is None:
-        inserted = connection.execute(insert(SignalSetRow).values(**key, names=text)).inserted_primary_key
-        assert inserted is not None
-        found = inserted[0]
-    return int(found)

@@ -1,9 +1,9 @@
 """A job's whole ledger as one file of JSON lines: what `trimtab export` writes and `trimtab replay` reads.
 
 Line 1 is the header `{"trimtab_ledger": 1, "job", "config"}`; then one line an entry (`{"entry": {...}}`, in ledger
-order), one line an event (`{"event": {...}}`) and, last, `{"state": {...} | null, "schema": "...", "seq": n}`: the newest
-snapshot of the state, which is that after entry n. Payloads, details and state are JSON data, never JSON inside strings.
-A file may be gzipped.
+order), one line an event (`{"event": {...}}`) and, last, `{"state": {...} | null, "schema": "...", "seq": n}`: the
+newest snapshot of the state, which is that after entry n. Payloads, details and state are JSON data, never JSON inside
+strings. A file may be gzipped.
 """
 
 from __future__ import annotations

@@ -83,8 +83,7 @@ def last_seqs(connection: Connection, job_ids: Iterable[int]) -> dict[int, int]:
     """Place of the last ledger row of each job, 0 without one."""
     wanted = sorted(job_ids)
     last = select(func.coalesce(func.max(LedgerRow.seq), 0)).where(LedgerRow.job_id == JobRow.id).scalar_subquery()
-    rows = connection.execute(select(JobRow.id, last).where(JobRow.id.in_(wanted)))
-    return {found: seq for found, seq in rows}
+    return dict(connection.execute(select(JobRow.id, last).where(JobRow.id.in_(wanted))).all())
 
 
 Key = tuple[int, int | None, int | None, int | None]

@@ -13,6 +13,7 @@ from trimtab.storage import inserts, queries
 from trimtab.storage.codec import same
 from trimtab.storage.database import Database
 from trimtab.storage.packing import unpacked_floats
+from trimtab.storage.signal_sets import SignalSets
 from trimtab.storage.tables import EventRow, JobRow, LedgerRow, ObservationRow, QuarantineRow
 from trimtab.storage.values import (
     Arrival,
@@ -58,6 +59,7 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self._sets = SignalSets()
 
     # Writing
 
@@ -92,7 +94,7 @@ class Store:
         with self.database.write() as connection:
             batch = _Batch(connection, arrivals, fold, config_if_new)
             answers = [batch.take(arrival) for arrival in arrivals]
-            batch.write()
+            batch.write(self._sets)
         return answers
 
     def snapshot(self, job: str, fold: Callable[[Past], StoredState]) -> StoredState:
@@ -284,12 +286,12 @@ class _Batch(Generic[Arriving, Result]):
             self._snapshots[job_id] = folded.snapshot
         return Appended.STORED, folded.result
 
-    def write(self) -> None:
+    def write(self, sets: SignalSets) -> None:
         """Write everything that was taken; a job of which nothing was is not made."""
         if empty := self._new - {row.job for row in self._rows}:
             self._connection.execute(delete(JobRow).where(JobRow.name.in_(empty)))
         if self._rows:
-            inserts.appended(self._connection, self._rows)
+            inserts.appended(self._connection, self._rows, sets)
         for job_id, snapshot in self._snapshots.items():
             inserts.snapshot(self._connection, job_id, snapshot)
         for job_id, seq, entry in self._quarantined:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field
 
@@ -88,11 +88,12 @@ _MANY = {"type": "array", "items": _ONE, "maxItems": MAX_BATCH}
 
 @router.post(
     PATH,
+    response_model=IngestAnswer,
     responses={**ERRORS, **CONFLICT, **ENCODED},
     openapi_extra={"requestBody": _body(_ONE, EXAMPLE)},
     summary="Report one training step",
 )
-async def ingest(request: Request, service: ServiceOf, queue: QueueOf, metrics: MetricsOf) -> IngestAnswer:
+async def ingest(request: Request) -> Response:
     """Take the summary of one step of one rank.
 
     The key is (job, attempt, step, rank). The same summary again changes nothing and gets the current command; another
@@ -100,15 +101,17 @@ async def ingest(request: Request, service: ServiceOf, queue: QueueOf, metrics: 
     A summary that cannot be judged any more, such as one of an older attempt, is kept in the ledger and answered with
     `ignored`. Keys that this version does not know are ignored. The body may be compressed (`gzip`, `zstd`).
     """
+    app = request.app.state  # as it is, and the answer as text: this route alone has to be fast
     summary = summary_in(await body_of(request))
     check_job(request, summary.job)
-    with metrics.ingest() as count:
-        (stored,) = await queue.put([service.summary_input(summary, origin=origin_of(request))])
+    with app.metrics.ingest() as count:
+        (stored,) = await app.queue.put([app.service.summary_input(summary, origin=origin_of(request))])
         if isinstance(stored, Exception):
             raise stored
         answer = ingested(stored)
         count(answer.result)
-    return IngestAnswer(result=answer.result, reason=answer.reason, command=answer.command)
+    told = IngestAnswer(result=answer.result, reason=answer.reason, command=answer.command)
+    return Response(told.model_dump_json(), media_type="application/json")
 
 
 @router.post(
