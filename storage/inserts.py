@@ -43,10 +43,13 @@ def upsert(connection: Connection, table: type[Any]) -> Any:
     return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
 
 
-def jobs(connection: Connection, names: Iterable[str], config: str, now: float) -> None:
-    """New jobs; those that another replica made meanwhile stay as they are."""
-    rows = [{"name": name, "config": config, "created_at": now} for name in sorted(set(names))]
-    connection.execute(upsert(connection, JobRow).on_conflict_do_nothing(), rows)
+def jobs(connection: Connection, names: Iterable[str], config: str, now: float) -> set[str]:
+    """New jobs; those that another replica made meanwhile stay as they are. The names of those that were made."""
+    made = set()
+    for name in sorted(set(names)):
+        row = upsert(connection, JobRow).values(name=name, config=config, created_at=now)
+        made |= set(connection.execute(row.on_conflict_do_nothing().returning(JobRow.name)).scalars())
+    return made
 
 
 def appended(connection: Connection, rows: Sequence[NewRow], sets: SignalSets) -> None:

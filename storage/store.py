@@ -236,9 +236,9 @@ class _Batch(Generic[Arriving, Result]):
         self._connection, self._fold = connection, fold
         names = {arrival.job for arrival in arrivals}
         self._jobs = queries.find_jobs(connection, names)
-        self._new = names - self._jobs.keys()
-        if self._new:
-            inserts.jobs(connection, self._new, config_if_new, arrivals[0].entry.received_at)
+        self._made: set[str] = set()
+        if unknown := names - self._jobs.keys():
+            self._made = inserts.jobs(connection, unknown, config_if_new, arrivals[0].entry.received_at)
             self._jobs = queries.find_jobs(connection, names)
         ids = [row["id"] for row in self._jobs.values()]
         queries.own(connection, ids)
@@ -288,7 +288,7 @@ class _Batch(Generic[Arriving, Result]):
 
     def write(self, sets: SignalSets) -> None:
         """Write everything that was taken; a job of which nothing was is not made."""
-        if empty := self._new - {row.job for row in self._rows}:
+        if empty := self._made - {row.job for row in self._rows}:
             self._connection.execute(delete(JobRow).where(JobRow.name.in_(empty)))
         if self._rows:
             inserts.appended(self._connection, self._rows, sets)

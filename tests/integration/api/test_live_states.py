@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from agent_runs import Plant
+from postgres import PostgresServer
 
 from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Mode, OperatorAction, OperatorVerb
@@ -68,11 +69,18 @@ def test_two_processes_that_take_turns_fold_as_one(
 
 
 def test_processes_that_race_for_a_job_store_each_summary_once_and_in_one_order(
-    database_url: str, summaries: list[StepSummary]
+    postgres: PostgresServer, summaries: list[StepSummary]
 ) -> None:
-    services = [opened(database_url) for _ in range(3)]
+    with postgres.database() as url:
+        services = [opened(url) for _ in range(3)]
+        race(services, summaries)
+        for service in services:
+            service.close()
+
+
+def race(services: list[Service], summaries: list[StepSummary]) -> None:
     results: list[Taken | None] = []
-    gate = threading.Barrier(len(services))
+    gate = threading.Barrier(len(services), timeout=20)
 
     def send(service: Service) -> None:
         gate.wait()
@@ -92,13 +100,11 @@ def test_processes_that_race_for_a_job_store_each_summary_once_and_in_one_order(
     assert len(keys) == len(set(keys)) == 40
     states = [service.state("run") for service in services]
     assert states == [from_the_start(services[0])] * 3
-    for service in services:
-        service.close()
 
 
 def test_jobs_in_opposite_orders_do_not_wait_for_each_other(database_url: str) -> None:
     services = [Service.open(database_url) for _ in range(2)]
-    gate = threading.Barrier(2)
+    gate = threading.Barrier(2, timeout=20)
 
     def send(service: Service, jobs: list[str]) -> None:
         plants = {job: Plant(seed=0, job=job) for job in jobs}
@@ -134,6 +140,7 @@ def test_a_process_that_dies_is_followed_by_one_that_knows_as_much(
         after.ingest(summary)
     assert after.state("run") == straight.state("run")
     after.close()
+    service.database.close()
 
 
 def test_one_that_is_refused_changes_nothing_of_those_beside_it(
