@@ -79,6 +79,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     HTTPStatus.UNPROCESSABLE_ENTITY: {"model": Problems, "description": "A field is malformed; the errors name it."},
 }
 """For the `responses` of a route."""
+MALFORMED: dict[int | str, dict[str, Any]] = {HTTPStatus.UNPROCESSABLE_ENTITY: ERRORS[HTTPStatus.UNPROCESSABLE_ENTITY]}
+"""For a route that is not about a job."""
 CONFLICT: dict[int | str, dict[str, Any]] = {
     HTTPStatus.CONFLICT: {"model": Problems, "description": "The request contradicts what is stored."}
 }

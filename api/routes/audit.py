@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from trimtab.api.problem import ERRORS
+from trimtab.api.problem import MALFORMED
 from trimtab.api.routes.common import DoormanOf
 from trimtab.api.routes.paging import PAGE, CursorOf, Limit, Page, paged
 from trimtab.api.views import View
@@ -20,7 +20,6 @@ from trimtab.storage.audit import Link, line
 router = APIRouter(tags=["access"])
 
 LINES = "application/x-ndjson"
-MALFORMED = {422: ERRORS[422]}
 
 
 class AuditEntry(View):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi import Body as BodyParameter
@@ -13,7 +13,7 @@ from pydantic import Field
 from trimtab.api.access import sessions, tokens
 from trimtab.api.access.principal import Principal
 from trimtab.api.access.scopes import CONTROL, Scope
-from trimtab.api.problem import ERRORS, ApiError, Problems
+from trimtab.api.problem import MALFORMED, ApiError, Problems
 from trimtab.api.routes.common import DoormanOf, PrincipalOf
 from trimtab.api.views import Body, View
 from trimtab.storage.audit import Deed
@@ -21,11 +21,11 @@ from trimtab.storage.tokens import StoredSession
 
 router = APIRouter(tags=["access"])
 
-REFUSED = {
+REFUSED: dict[int | str, dict[str, Any]] = {
+    **MALFORMED,
     HTTPStatus.UNAUTHORIZED: {"model": Problems, "description": "The token is not valid."},
     HTTPStatus.FORBIDDEN: {"model": Problems, "description": "The token may not read, or another page asks."},
     HTTPStatus.TOO_MANY_REQUESTS: {"model": Problems, "description": "Too many tokens that are not valid."},
-    HTTPStatus.UNPROCESSABLE_ENTITY: ERRORS[HTTPStatus.UNPROCESSABLE_ENTITY],
 }
 
 

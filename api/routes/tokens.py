@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 from fastapi import Body as BodyParameter
@@ -12,7 +12,7 @@ from pydantic import Field
 
 from trimtab.api.access.issuing import MAX_OVERLAP_S, OVERLAP_S, TokenRuleError
 from trimtab.api.access.scopes import Scope
-from trimtab.api.problem import CONFLICT, ERRORS, ApiError, Problems, named
+from trimtab.api.problem import CONFLICT, MALFORMED, ApiError, Problems, named
 from trimtab.api.routes.common import DoormanOf, PrincipalOf
 from trimtab.api.views import Body, View
 from trimtab.hooks.records import MAX_JOB_LENGTH
@@ -21,8 +21,9 @@ from trimtab.storage.tokens import SpentTokenError, StoredToken, UnknownTokenErr
 
 router = APIRouter(tags=["access"])
 
-MALFORMED = {HTTPStatus.UNPROCESSABLE_ENTITY: ERRORS[HTTPStatus.UNPROCESSABLE_ENTITY]}
-NOT_FOUND = {HTTPStatus.NOT_FOUND: {"model": Problems, "description": "There is no such token."}}
+NOT_FOUND: dict[int | str, dict[str, Any]] = {
+    HTTPStatus.NOT_FOUND: {"model": Problems, "description": "There is no such token."}
+}
 MAX_LIFE_S = 10 * 366 * 86_400
 TokenId = Annotated[str, Path(max_length=8, description="The token's `id`.", examples=["Ab12Cd34"])]
 Why = Annotated[str, Field(max_length=1000, description="Why, for the audit log.")]

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
+from functools import partial
 from typing import BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
@@ -82,8 +83,8 @@ class Connection:
         if parts.scheme not in KINDS or not host:
             raise UrlError(f"url: {url!r} has no host; write it like http://127.0.0.1:8787")
         self.url = url
-        self._connect = lambda timeout: KINDS[parts.scheme](host, port, timeout=timeout)
-        self._connection = self._connect(timeout)
+        self._connect = partial(KINDS[parts.scheme], host, port)
+        self._connection = self._connect(timeout=timeout)
         self._prefix = parts.path.rstrip("/")
         self._headers = {"User-Agent": "trimtab"}
         if token := _checked(token):
@@ -128,7 +129,7 @@ class Connection:
         Raises:
             OSError, http.client.HTTPException: nobody answers, or nothing comes for `timeout` seconds.
         """
-        connection = self._connect(timeout)
+        connection = self._connect(timeout=timeout)
         try:
             connection.request("GET", self._prefix + path, headers={**self._headers, **(headers or {})})
             response = connection.getresponse()
