@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from trimtab.api.service import Taken
 from trimtab.hooks.records import RecordError
@@ -52,9 +54,9 @@ class ProcessMetrics:
             registry=registry,
         )
 
-    def follow(self, name: str, help: str, read: Callable[[], float]) -> None:
-        """Export a gauge that is read whenever it is scraped."""
-        Gauge(name, help, registry=self._registry).set_function(read)
+    def follow(self, name: str, help: str, read: Callable[[], float], *, grows: bool = False) -> None:
+        """Export a number that is read at every scrape; one that only grows is a counter, and gets `_total` behind it."""
+        self._registry.register(_Followed(name, help, read, CounterMetricFamily if grows else GaugeMetricFamily))
 
     @contextmanager
     def ingest(self) -> Iterator[Callable[[Taken | Exception], None]]:
@@ -85,6 +87,18 @@ class ProcessMetrics:
     def text(self) -> bytes:
         """All of it in Prometheus' text format."""
         return generate_latest(self._registry)
+
+
+Followed = CounterMetricFamily | GaugeMetricFamily
+
+
+class _Followed(Collector):
+    def __init__(self, name: str, help: str, read: Callable[[], float], kind: type[Followed]) -> None:
+        self._name, self._help, self._read, self._kind = name, help, read, kind
+
+    def collect(self) -> Iterable[Followed]:
+        """One sample."""
+        yield self._kind(self._name, self._help, value=self._read())
 
 
 def _result(result: Taken | Exception) -> str:
