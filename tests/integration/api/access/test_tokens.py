@@ -208,3 +208,21 @@ def test_no_secret_is_ever_logged_or_stored(
             for row in connection.exec_driver_sql(f"SELECT * FROM {table}")
         )
     assert secret[:-1] not in dumped
+
+
+def test_with_the_database_away_nobody_is_let_in_and_the_trainer_is_told_to_wait(
+    service: Service, url: str, held: dict[Scope, str]
+) -> None:
+    with service.database.write() as connection:
+        connection.exec_driver_sql("ALTER TABLE tokens RENAME TO gone")
+    with bearing(url, held[Scope.INGEST]) as http:
+        for path in ("/livez", "/", "/openapi.json"):
+            assert http.get(path).status_code == 200
+        assert http.get("/v1/session").json()["name"] is None
+        response = http.post("/v1/summaries", json={"job": "run", "attempt": 1, "step": 0})
+        assert response.status_code == 503
+        assert "the database does not answer" in response.json()["errors"][0]["message"]
+        with service.database.write() as connection:
+            connection.exec_driver_sql("ALTER TABLE gone RENAME TO tokens")
+        response = http.post("/v1/summaries", json={"job": "run", "attempt": 1, "step": 0})
+        assert response.status_code == 200
