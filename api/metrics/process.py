@@ -55,7 +55,7 @@ class ProcessMetrics:
         )
 
     def follow(self, name: str, help: str, read: Callable[[], float], *, grows: bool = False) -> None:
-        """Export a number that is read at every scrape; one that only grows is a counter, and gets `_total` behind it."""
+        """Export what is read at every scrape; what only grows is a counter, and gets `_total` behind its name."""
         self._registry.register(_Followed(name, help, read, CounterMetricFamily if grows else GaugeMetricFamily))
 
     @contextmanager
