@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.staticfiles import StaticFiles
 
 from trimtab.api import problem
+from trimtab.api.access.description import describe
 from trimtab.api.access.doorman import AccessSettings, Doorman
 from trimtab.api.access.gate import Gate
 from trimtab.api.background import at_work
@@ -102,7 +103,9 @@ def _describe(app: FastAPI) -> None:
 
     def described() -> dict[str, Any]:
         if app.openapi_schema is None:
-            generate()["components"]["schemas"].update(schemas())
+            whole = generate()
+            whole["components"]["schemas"].update(schemas())
+            describe(whole)
         assert app.openapi_schema is not None
         return app.openapi_schema
 
