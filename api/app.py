@@ -10,17 +10,18 @@ from fastapi import FastAPI, Request
 from fastapi.staticfiles import StaticFiles
 
 from trimtab.api import problem
-from trimtab.api.access.description import describe
 from trimtab.api.access.doorman import AccessSettings, Doorman
 from trimtab.api.access.gate import Gate
 from trimtab.api.background import at_work
 from trimtab.api.guard import Guard
+from trimtab.api.hub import Hub
 from trimtab.api.ingest import IngestQueue
 from trimtab.api.metrics import Metrics
 from trimtab.api.metrics.responses import CountedResponses
 from trimtab.api.reported import schemas
 from trimtab.api.routes import (
     audit,
+    baselines,
     controls,
     dashboard,
     events,
@@ -35,6 +36,7 @@ from trimtab.api.routes import (
     settings,
     signals,
     silences,
+    stream,
     summaries,
     tokens,
 )
@@ -49,10 +51,12 @@ ROUTES = (
     jobs,
     settings,
     signals,
+    baselines,
     health,
     incidents,
     silences,
     events,
+    stream,
     controls,
     mode,
     kill,
@@ -78,8 +82,12 @@ def create_app(service: Service, access: AccessSettings | None = None) -> FastAP
     )
     app.state.service = service
     app.state.queue = queue = IngestQueue(service)
-    app.state.workers = [queue]
+    app.state.hub = hub = Hub(service.database)
+    app.state.workers = [queue, hub]
+    service.listeners.append(hub.stored)
     app.state.metrics = metrics = Metrics(service, queue)
+    metrics.follow("trimtab_stream_watchers", "Readers of the live stream.", lambda: hub.watchers)
+    metrics.follow("trimtab_stream_slow_watchers", "Readers that were too slow so far.", lambda: hub.sent_away)
     for routes in ROUTES:
         app.include_router(routes.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
@@ -103,9 +111,7 @@ def _describe(app: FastAPI) -> None:
 
     def described() -> dict[str, Any]:
         if app.openapi_schema is None:
-            whole = generate()
-            whole["components"]["schemas"].update(schemas())
-            describe(whole)
+            generate()["components"]["schemas"].update(schemas())
         assert app.openapi_schema is not None
         return app.openapi_schema
 

@@ -114,9 +114,15 @@ class _Server(uvicorn.Server):
             forwarded_allow_ips=list(trusted_proxies),
         )
         super().__init__(config)
+        self._app = app
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say so."""
         await super().startup(sockets=sockets)
         self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, which would go on for good, and then everything else."""
+        self._app.state.hub.close()
+        await super().shutdown(sockets=sockets)

@@ -82,15 +82,15 @@ class Caller:
         params: Mapping[str, Any] | None = None,
         *,
         repeatable: bool | None = None,
+        timeout: float | None = None,
     ) -> Answer:
         """Send one request and read its answer; `body` is JSON text, or what becomes it.
 
         Raises:
             ClientError: nothing answers, the service refuses, or what answers is no trimtab service.
         """
-        reply = self._sent(
-            method, path, body, params, repeatable=method in REPEATABLE if repeatable is None else repeatable
-        )
+        again = method in REPEATABLE if repeatable is None else repeatable
+        reply = self._sent(method, path, body, params, repeatable=again, timeout=timeout)
         try:
             return kind.model_validate_json(reply.body)
         except ValidationError as error:
@@ -114,12 +114,19 @@ class Caller:
         params: Mapping[str, Any] | None,
         *,
         repeatable: bool,
+        timeout: float | None = None,
     ) -> Reply:
         content = None if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
         headers = {} if content is None else {"Content-Type": "application/json"}
         try:
             reply = self._connection.request(
-                method, path + query(params), content, headers=headers, repeatable=repeatable, limit=MOST_BYTES
+                method,
+                path + query(params),
+                content,
+                headers=headers,
+                repeatable=repeatable,
+                limit=MOST_BYTES,
+                timeout=timeout,
             )
         except (OSError, HTTPException) as error:
             raise self._away(error) from error

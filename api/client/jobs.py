@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trimtab.agent.state import Mode, State
+from trimtab.api.baselines_view import BaselinesView
 from trimtab.api.client.base import Caller, job_path
 from trimtab.api.health_view import HealthView, JobView
 from trimtab.api.routes.jobs import Attempts, Jobs
@@ -53,6 +54,10 @@ class JobCalls(Caller):
         """Attempts of a job, the newest first, page by page."""
         for page in self._pages(Attempts, job_path(job, "attempts"), {}):
             yield from page.attempts
+
+    def baselines(self, job: str) -> BaselinesView:
+        """What is usual in a job, and where its detectors would alarm."""
+        return self._ask(BaselinesView, "GET", job_path(job, "baselines"))
 
     def ingest(self, summary: StepSummary) -> IngestAnswer:
         """Report one step."""

@@ -84,6 +84,7 @@ class Connection:
             raise UrlError(f"url: {url!r} has no host; write it like http://127.0.0.1:8787")
         self.url = url
         self._connect = partial(KINDS[parts.scheme], host, port)
+        self._timeout = timeout
         self._connection = self._connect(timeout=timeout)
         self._prefix = parts.path.rstrip("/")
         self._headers = {"User-Agent": "trimtab"}
@@ -100,8 +101,9 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         repeatable: bool = True,
         limit: int = REPLY_BYTES,
+        timeout: float | None = None,
     ) -> Reply:
-        """One request and its reply, of which at most `limit` bytes are read.
+        """One request and its reply, of which at most `limit` bytes are read; `timeout` is this one's own.
 
         A connection that the agent had closed while idle gets a second chance. A request that must not be carried out
         twice (not `repeatable`) is sent once, and on no connection that is known to be closed.
@@ -110,6 +112,7 @@ class Connection:
             OSError, http.client.HTTPException: nobody answers, or what answers is no HTTP server.
         """
         sent = {**self._headers, **(headers or {})}
+        self._be_patient(self._timeout if timeout is None else timeout)
         if repeatable:
             return self._with_second_chance(lambda: self._exchange(method, path, body, sent, limit))
         if self._was_closed():
@@ -159,6 +162,11 @@ class Connection:
                 chances -= 1
                 if not chances or isinstance(error, TimeoutError) or not isinstance(error, Exception):
                     raise
+
+    def _be_patient(self, timeout: float) -> None:
+        self._connection.timeout = timeout
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(timeout)
 
     def _was_closed(self) -> bool:
         """Whether there is something to read before anything was asked: the end of the connection."""
