@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab.agent.config import AgentConfig
-from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Event, EventKind
-from trimtab.api.restore import fold
+from trimtab.api.restore import beginning, cached, fold
 from trimtab.storage.codec import EVENT, RUN_STATE
 from trimtab.storage.values import Entry, Recorded
 
@@ -45,6 +44,11 @@ class Refolded:
     """Decisions that are made now, and were not at the time."""
     state_compared: bool
     """False where the stored state is of another version, or there is none: then only the events were compared."""
+    first: int = 1
+    """The ledger row that the replay began with: what the summaries before it said is gone."""
+    relearnt: bool = False
+    """The state before that row is another version's: it was begun from what every version can read, and so nothing has
+    to be as it was."""
 
 
 def refolded(
@@ -55,14 +59,16 @@ def refolded(
     Raises:
         UnreadableJobError: an entry means nothing to this version.
     """
-    initial, now = RunState.initial(recorded.job, config.mode), []
+    base, now = recorded.base, []
+    first = 1 if base is None else base.seq + 1
+    initial = beginning(recorded.job, config, base)
     then = recorded.state if recorded.state and recorded.state.schema == RUN_STATE.schema else None
     compared = None
-    for seq, outcome in enumerate(fold(config, initial, watch(recorded.entries)), start=1):
+    for seq, outcome in enumerate(fold(config, initial, watch(recorded.entries)), start=first):
         if then is not None and seq == then.seq:
             compared = outcome.state
         now += [_plain(event) for event in outcome.events]
-    stored = [{name: getattr(event, name) for name in _NAMES} for event in recorded.events]
+    stored = [{name: getattr(event, name) for name in _NAMES} for event in recorded.events if event.seq >= first]
     difference = _event_difference(stored, now)
     if difference is None and then is not None and compared is not None:
         difference = _first(json.loads(then.state), json.loads(RUN_STATE.encode(compared)), "state")
@@ -74,6 +80,8 @@ def refolded(
         gone=_without(stored, now),
         added=_without(now, stored),
         state_compared=compared is not None,
+        first=first,
+        relearnt=base is not None and cached(base) is None,
     )
 
 

@@ -1,8 +1,8 @@
 """A job's settings and state out of what is stored.
 
 The state is a snapshot with the rest of the ledger folded in, and a snapshot is a cache. One of another schema was left
-by another version of the program, and the whole ledger is folded again in its place; so the ledger alone has to stay
-readable.
+by another version of the program, and the whole ledger is folded again in its place, or what is left of it from its
+base on; so the ledger alone has to stay readable.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from trimtab.agent.run_state import RunState
 from trimtab.agent.state import OperatorAction
 from trimtab.api.errors import UserError
 from trimtab.hooks.records import StepSummary
-from trimtab.storage.codec import ACTION, CONFIG, RUN_STATE, SUMMARY
-from trimtab.storage.values import Entry, EntryKind, Past, StoredState
+from trimtab.storage.codec import ACTION, CONFIG, ESSENTIALS, RUN_STATE, SUMMARY
+from trimtab.storage.values import Base, Entry, EntryKind, Past, StoredState
+
+FAR = 512
+"""Ledger rows by which a state that is known may lie behind: a snapshot is nearer, and contents may be gone by then."""
 
 
 class UnreadableJobError(UserError):
@@ -67,6 +70,20 @@ def cached(stored: StoredState | None) -> RunState | None:
         return None
 
 
+def beginning(job: str, config: AgentConfig, base: Base | None) -> RunState:
+    """The state that a job's ledger begins with: where it is not whole, that of its base, or the essentials of a base
+    whose schema is another version's. Raises `UnreadableJobError`."""
+    if base is None:
+        return RunState.initial(job, config.mode)
+    state = cached(base)
+    if state is not None:
+        return state
+    try:
+        return ESSENTIALS.decode(base.essentials).state(job)
+    except ValidationError as error:
+        raise UnreadableJobError(job, "the base of its ledger", error) from error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
     """A job's settings and its state after a row of its ledger."""
@@ -86,13 +103,15 @@ def caught_up(past: Past, known: Live | None, watch: Callable[[Iterator[Entry]],
 
     `watch` sees every entry go by. Raises `UnreadableJobError`.
     """
-    if known is None or known.settings != past.config or known.seq > past.seq:
+    if known is None or known.settings != past.config or not 0 <= past.seq - known.seq <= FAR:
         config = config_of(past.job, past.config)
         snapshot = past.snapshot() if past.seq else None
-        state = cached(snapshot)
-        seq = snapshot.seq if snapshot is not None and state is not None else 0
-        state = state or RunState.initial(past.job, config.mode)
-        known = Live(settings=past.config, config=config, state=state, seq=seq, kept=seq)
+        state, seq = cached(snapshot), snapshot.seq if snapshot is not None else 0
+        kept = seq
+        if state is None:
+            base, kept = past.base(), 0
+            state, seq = beginning(past.job, config, base), base.seq if base is not None else 0
+        known = Live(settings=past.config, config=config, state=state, seq=seq, kept=kept)
     if known.seq == past.seq:
         return known
     state = known.state

@@ -15,9 +15,11 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import ConfigDict, TypeAdapter
 
 from trimtab.agent.config import AgentConfig
+from trimtab.agent.essentials import Essentials
 from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Event, OperatorAction
 from trimtab.hooks.records import StepSummary
+from trimtab.storage.rollups import Stretch
 
 T = TypeVar("T")
 
@@ -60,6 +62,8 @@ ACTION = Codec(OperatorAction, unknown="ignore")
 CONFIG = Codec(AgentConfig, unknown="forbid")
 RUN_STATE = Codec(RunState, unknown="forbid")
 EVENT = Codec(Event, unknown="forbid")
+ESSENTIALS = Codec(Essentials, unknown="ignore")
+STRETCH = Codec(Stretch, unknown="ignore")
 
 
 def digest(text: str) -> str:

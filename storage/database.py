@@ -25,6 +25,9 @@ class Database:
         """Open a database URL, or the SQLite file at a path; raises `StorageError` when that cannot be."""
         self.engine = open_engine(target, read_only=read_only)
         self._writer = threading.Lock() if self.dialect == "sqlite" else nullcontext()
+        # A reader sees one moment of the database, as on SQLite it always does.
+        repeatable = {} if self.dialect == "sqlite" else {"isolation_level": "REPEATABLE READ"}
+        self._reader = self.engine.execution_options(**repeatable)
 
     @property
     def dialect(self) -> str:
@@ -39,8 +42,8 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that only reads."""
-        with self.engine.begin() as connection:
+        """A transaction that only reads, all of it as of one moment."""
+        with self._reader.begin() as connection:
             yield connection
 
     @contextmanager

@@ -2,8 +2,9 @@
 
 Line 1 is the header `{"trimtab_ledger": 1, "job", "config"}`; then one line an entry (`{"entry": {...}}`, in ledger
 order), one line an event (`{"event": {...}}`) and, last, `{"state": {...} | null, "schema": "...", "seq": n}`: the
-newest snapshot of the state, which is that after entry n. Payloads, details and state are JSON data, never JSON inside
-strings. A file may be gzipped.
+newest snapshot, the state after entry n. Where what the first summaries said is gone, line 2 is the state after the last
+of those, `{"base": {...}, "schema": "...", "seq": n, "essentials": {...}}`, and the entries begin behind it. Payloads,
+details and state are JSON data, never JSON inside strings. A file may be gzipped.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from trimtab.hooks.records import check_job
-from trimtab.storage.values import Entry, EntryKind, Recorded, StoredEvent, StoredState
+from trimtab.storage.values import Base, Entry, EntryKind, Recorded, StoredEvent, StoredState
 
 FORMAT = 1
 
@@ -30,6 +31,10 @@ def lines(record: Recorded) -> Iterator[str]:
     """The lines of the file, without line ends."""
     header = {"trimtab_ledger": FORMAT, "job": record.job, "config": json.loads(record.config)}
     yield json.dumps(header)
+    if (base := record.base) is not None:
+        essentials = json.loads(base.essentials)
+        line = {"base": json.loads(base.state), "schema": base.schema, "seq": base.seq, "essentials": essentials}
+        yield json.dumps(line)
     for entry in record.entries:
         yield json.dumps({"entry": {**asdict(entry), "payload": json.loads(entry.payload)}})
     for event in record.events:
@@ -48,6 +53,7 @@ def read(path: Path) -> Recorded:
         LedgerFileError: the file cannot be read, is no ledger, or ends before its last line.
     """
     header: dict[str, Any] | None = None
+    base: Base | None = None
     entries: list[Entry] = []
     events: list[StoredEvent] = []
     try:
@@ -59,6 +65,8 @@ def read(path: Path) -> Recorded:
                         header = _header(data)
                     elif "entry" in data and header is not None:
                         entries.append(_entry(data["entry"], header["job"]))
+                    elif "base" in data:
+                        base = _base(data)
                     elif "event" in data:
                         events.append(StoredEvent(**data["event"]))
                     elif "state" in data and header is not None:
@@ -68,6 +76,7 @@ def read(path: Path) -> Recorded:
                             entries=tuple(entries),
                             events=tuple(events),
                             state=_state(data, len(entries)),
+                            base=base,
                         )
                     else:
                         raise ValueError("neither entry, event nor state")
@@ -104,6 +113,11 @@ def _state(data: dict[str, Any], entries: int) -> StoredState | None:
     return StoredState(
         state=json.dumps(data["state"]), schema=data.get("schema", ""), seq=int(data.get("seq", entries))
     )
+
+
+def _base(data: dict[str, Any]) -> Base:
+    state, essentials = json.dumps(data["base"]), json.dumps(data["essentials"])
+    return Base(state=state, schema=data["schema"], seq=data["seq"], essentials=essentials)
 
 
 def _entry(data: dict[str, Any], job: str) -> Entry:

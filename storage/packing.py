@@ -40,6 +40,16 @@ def unpacked(data: bytes) -> str:
     return (_codecs.decompressor.decompress(data) if data.startswith(_MAGIC) else bytes(data)).decode()
 
 
+def compressed(data: bytes) -> bytes:
+    """Bytes that are smaller, as a rule."""
+    return _codecs.compressor.compress(data)
+
+
+def decompressed(data: bytes) -> bytes:
+    """The bytes that were compressed."""
+    return _codecs.decompressor.decompress(data)
+
+
 def packed_floats(values: Sequence[float]) -> bytes:
     """64-bit little-endian floats; NaN and the infinities are what they are."""
     return struct.pack(f"<{len(values)}d", *values)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, func, select, tuple_
 
-from trimtab.storage.packing import unpacked, unpacked_floats
-from trimtab.storage.tables import EventRow, JobRow, LedgerRow, ObservationRow, RunStateRow, SignalSetRow
-from trimtab.storage.values import Entry, EntryKind, Job, SignalSeries, StoredEvent, StoredState
+from trimtab.storage.packing import unpacked
+from trimtab.storage.tables import EventRow, HistoryRow, JobRow, LedgerRow, RunStateRow, SignalSetRow
+from trimtab.storage.values import Base, Entry, EntryKind, Job, StoredEvent, StoredState
 
 CHUNK = 256
 """Ledger rows in memory at a time while a whole ledger is read."""
@@ -79,6 +79,13 @@ def snapshot(connection: Connection, job_id: int) -> StoredState | None:
     return None if row is None else StoredState(**row)
 
 
+def base(connection: Connection, job_id: int) -> Base | None:
+    """Where the job's ledger begins, or None where it is whole."""
+    columns = (HistoryRow.base_seq, HistoryRow.base_schema, HistoryRow.base_state, HistoryRow.base_essentials)
+    row = connection.execute(select(*columns).where(HistoryRow.job_id == job_id, HistoryRow.base_seq > 0)).one_or_none()
+    return None if row is None else Base(seq=row[0], schema=row[1], state=row[2], essentials=row[3])
+
+
 def last_seqs(connection: Connection, job_ids: Iterable[int]) -> dict[int, int]:
     """Place of the last ledger row of each job, 0 without one."""
     wanted = sorted(job_ids)
@@ -124,29 +131,6 @@ def signal_sets(connection: Connection, job_id: int) -> dict[int, list[str]]:
     """The sets of signals that the job has, by id."""
     rows = connection.execute(select(SignalSetRow.id, SignalSetRow.names).where(SignalSetRow.job_id == job_id))
     return {found: json.loads(names) for found, names in rows}
-
-
-def series(connection: Connection, job_id: int, names: Sequence[str], attempt: int) -> list[SignalSeries]:
-    """The named signals of one attempt, in the order asked for."""
-    places = {found: _places(known, names) for found, known in signal_sets(connection, job_id).items()}
-    steps: Mapping[str, list[int]] = {name: [] for name in names}
-    values: Mapping[str, list[float]] = {name: [] for name in names}
-    wanted = select(ObservationRow.step, ObservationRow.set_id, ObservationRow.values).where(
-        ObservationRow.job_id == job_id, ObservationRow.attempt == attempt
-    )
-    for step, found, data in connection.execute(wanted.order_by(ObservationRow.step)):
-        row = unpacked_floats(data)
-        for name, place in places[found]:
-            steps[name].append(step)
-            values[name].append(row[place])
-    return [
-        SignalSeries(name=name, attempt=attempt, steps=tuple(steps[name]), values=tuple(values[name])) for name in names
-    ]
-
-
-def _places(known: list[str], names: Sequence[str]) -> list[tuple[str, int]]:
-    place = {name: i for i, name in enumerate(known)}
-    return [(name, place[name]) for name in dict.fromkeys(names) if name in place]
 
 
 def as_job(row: RowMapping) -> Job:

@@ -13,6 +13,7 @@ from trimtab.storage import inserts, queries
 from trimtab.storage.codec import same
 from trimtab.storage.database import Database
 from trimtab.storage.packing import unpacked_floats
+from trimtab.storage.series import series
 from trimtab.storage.signal_sets import SignalSets
 from trimtab.storage.tables import EventRow, JobRow, LedgerRow, ObservationRow, QuarantineRow
 from trimtab.storage.values import (
@@ -148,12 +149,14 @@ class Store:
         """Everything about one job, as of one moment: what a replay needs and what it is compared with."""
         with self.database.read() as connection:
             job_id = queries.job_id(connection, job)
+            base = queries.base(connection, job_id)
             return Recorded(
                 job=job,
                 config=connection.execute(select(JobRow.config).where(JobRow.id == job_id)).scalar_one(),
-                entries=tuple(map(queries.as_entry, connection.execute(queries.entries(job_id)).mappings())),
+                entries=tuple(queries.read_entries(connection, job_id, after=base.seq if base else 0)),
                 events=tuple(map(queries.as_event, connection.execute(queries.events(job_id)).mappings())),
                 state=queries.snapshot(connection, job_id),
+                base=base,
             )
 
     def latest_summary(self, job: str) -> Entry | None:
@@ -195,10 +198,14 @@ class Store:
             attempts = select(LedgerRow.attempt).where(LedgerRow.job_id == job_id).distinct()
             return sorted(attempt for attempt in connection.execute(attempts).scalars() if attempt is not None)
 
-    def signals(self, job: str, names: Sequence[str], attempt: int) -> list[SignalSeries]:
-        """The named signals of one attempt, in the order asked for; one that was never seen has no steps."""
+    def signals(self, job: str, names: Sequence[str], attempt: int, points: int | None = None) -> list[SignalSeries]:
+        """The named signals of one attempt, in the order asked for; one that was never seen has no steps.
+
+        At least `points` points of a signal are read where there are as many, and no finer than that takes; None for
+        every step that is still there.
+        """
         with self.database.read() as connection:
-            return queries.series(connection, queries.job_id(connection, job), names, attempt)
+            return series(connection, queries.job_id(connection, job), names, attempt, points)
 
     def signals_at(self, job: str, attempt: int, step: int) -> dict[str, float]:
         """Every signal of one step, by name."""
@@ -253,7 +260,7 @@ class _Batch(Generic[Arriving, Result]):
         """What becomes of one arrival; nothing is written yet."""
         entry, job_id = arrival.entry, self._jobs[arrival.job]["id"]
         held = self._held.get(self._key(arrival)) if entry.kind is EntryKind.SUMMARY else None
-        if held is not None and held[1] != entry.digest and not same(self._payload(job_id, held[0]), entry.payload):
+        if held is not None and self._contradicts(job_id, held, entry):
             self._quarantined.append((job_id, held[0], entry))
             return ConflictError(
                 f"attempt {entry.attempt}, step {entry.step}, rank {entry.rank} of job {arrival.job!r} is already "
@@ -297,8 +304,16 @@ class _Batch(Generic[Arriving, Result]):
         for job_id, seq, entry in self._quarantined:
             inserts.quarantined(self._connection, job_id, seq, entry)
 
+    def _contradicts(self, job_id: int, held: tuple[int, str], entry: Entry) -> bool:
+        """Whether the row that holds the entry's key says something else; where what it said is gone, it does not."""
+        seq, digest = held
+        if digest == entry.digest:
+            return False
+        payload = self._payload(job_id, seq)
+        return bool(payload) and not same(payload, entry.payload)
+
     def _payload(self, job_id: int, seq: int) -> str:
-        """Of a row in the ledger, or on its way into it."""
+        """Of a row in the ledger, or on its way into it; empty where it is gone."""
         new = (row.entry.payload for row in self._rows if (row.job_id, row.seq) == (job_id, seq))
         return next(new, None) or queries.payload(self._connection, job_id, seq)
 
@@ -313,5 +328,6 @@ def _past(connection: Connection, job: str, job_id: int, config: str, seq: int |
         config=config,
         seq=queries.last_seqs(connection, [job_id])[job_id] if seq is None else seq,
         snapshot=lambda: queries.snapshot(connection, job_id),
+        base=lambda: queries.base(connection, job_id),
         entries=lambda after: queries.read_entries(connection, job_id, after),
     )

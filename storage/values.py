@@ -68,7 +68,7 @@ class Entry:
 
     kind: EntryKind
     payload: str
-    """JSON of the summary or the operator's action."""
+    """JSON of the summary or the operator's action; empty where it is gone, and only the key is left."""
     digest: str
     received_at: float
     """Unix seconds."""
@@ -104,6 +104,14 @@ class StoredState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Base(StoredState):
+    """Where a ledger begins whose summaries up to row `seq` have lost their contents."""
+
+    essentials: str
+    """JSON of `trimtab.agent.essentials.Essentials`, which every later version can read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
     """What the next entry of a job is folded into: the state after row `seq` of its ledger, by way of a snapshot or of
     a state that the caller still has. Its methods are to be called within the transaction only."""
@@ -115,6 +123,8 @@ class Past:
     """Place of the last ledger row; 0 before the first."""
     snapshot: Callable[[], StoredState | None]
     """The newest snapshot; None where there is none."""
+    base: Callable[[], Base | None]
+    """Where the ledger begins; None where it is whole."""
     entries: Callable[[int], Iterator[Entry]]
     """Reads the ledger behind row n, ascending."""
 
@@ -187,6 +197,9 @@ class Recorded:
     config: str
     """JSON of the settings."""
     entries: tuple[Entry, ...]
+    """Those behind the base."""
     events: tuple[StoredEvent, ...]
     state: StoredState | None
     """The newest snapshot, which need not be of the last entry; None where there is none."""
+    base: Base | None = None
+    """Where the ledger begins; None where it is whole."""

@@ -64,7 +64,7 @@ def replay(
             if verbose or len(outcomes) == 1:
                 _show_decisions(console, outcome)
             _show_line(console, outcome, changed=changed)
-    if not identical and not changed:
+    if not changed and any(outcome.difference is not None and not outcome.relearnt for outcome in outcomes):
         raise typer.Exit(1)
 
 
@@ -98,19 +98,22 @@ def _show_changes(console: Console, outcome: Refolded) -> None:
 
 
 def _show_line(console: Console, outcome: Refolded, *, changed: bool) -> None:
-    told = f"{outcome.job}: {outcome.entries} entries, {len(outcome.events)} events: "
+    begun = "" if outcome.first == 1 else f" from {outcome.first} on, since what came before is gone"
+    told = f"{outcome.job}: {outcome.entries} entries{begun}, {len(outcome.events)} events: "
     difference = outcome.difference
     if difference is None:
         rest = "" if outcome.state_compared or not outcome.entries else " (the stored state is of another version)"
         console.print(Text.assemble(told, ("identical", "green"), rest), highlight=False, soft_wrap=True)
         return
     what = "differs under these settings" if changed else "NOT identical"
+    if outcome.relearnt:
+        what = "differs, as the state before that is another version's, and the agent learns again"
     lines = (
         f"{told}{what}; first at {difference.where}",
         f"  stored    {shown(difference.stored)}",
         f"  replayed  {shown(difference.replayed)}",
     )
-    for line, style in zip(lines, ("yellow" if changed else "red", "none", "none"), strict=True):
+    for line, style in zip(lines, ("yellow" if changed or outcome.relearnt else "red", "none", "none"), strict=True):
         console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
     if changed and (outcome.gone or outcome.added):
         _show_changes(console, outcome)

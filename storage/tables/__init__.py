@@ -1,7 +1,8 @@
 """The tables, a file for each concern."""
 
-from trimtab.storage.tables import access, alerts, history
+from trimtab.storage.tables import access, alerts
 from trimtab.storage.tables.base import Base
+from trimtab.storage.tables.history import HistoryRow, SignalRollupRow, StretchRow
 from trimtab.storage.tables.ledger import (
     EventRow,
     JobRow,
@@ -15,13 +16,15 @@ from trimtab.storage.tables.ledger import (
 __all__ = [
     "Base",
     "EventRow",
+    "HistoryRow",
     "JobRow",
     "LedgerRow",
     "ObservationRow",
     "QuarantineRow",
     "RunStateRow",
+    "SignalRollupRow",
     "SignalSetRow",
+    "StretchRow",
     "access",
     "alerts",
-    "history",
 ]

@@ -50,10 +50,12 @@ class PostgresServer:
         shutil.rmtree(self.folder)
 
     @contextmanager
-    def database(self) -> Iterator[str]:
-        """The URL of a new, empty database, which is dropped after the block, connections and all."""
+    def database(self, like: str | None = None) -> Iterator[str]:
+        """The URL of a new database, empty or a copy of another that nobody is connected to; it is dropped after the
+        block, connections and all."""
         name = f"test_{next(self._numbers)}"
-        self.execute(f"CREATE DATABASE {name}")
+        template = "template0" if like is None else like.partition("?")[0].rpartition("/")[2]
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         try:
             yield f"postgresql+psycopg://{ACCOUNT}@/{name}?host={self.folder}"
         finally:
