@@ -15,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from trimtab.api.access.doorman import AccessSettings
+from trimtab.api.access.redaction import handlers_in_use, redact_logs
 from trimtab.api.access.scopes import Scope
 from trimtab.api.app import create_app
 from trimtab.api.errors import UserError
@@ -80,6 +81,7 @@ def serve(
     server = _Server(
         create_app(service, access), on_ready=lambda: on_ready(url_of(listener)), trusted_proxies=trusted_proxies
     )
+    redact_logs(handlers_in_use())  # uvicorn has made its own by now
     server.run(sockets=[listener])
 
 

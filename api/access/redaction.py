@@ -57,4 +57,12 @@ class Redacting(logging.Filter):
 def redact_logs(handlers: Iterable[logging.Handler]) -> None:
     """Have these handlers write no secrets."""
     for handler in handlers:
-        handler.addFilter(Redacting())
+        if not any(isinstance(one, Redacting) for one in handler.filters):
+            handler.addFilter(Redacting())
+
+
+def handlers_in_use() -> list[logging.Handler]:
+    """Those of every logger that there is by now, and the one that writes where a logger has none."""
+    named = [logging.getLogger(name) for name in logging.root.manager.loggerDict]
+    last = [] if logging.lastResort is None else [logging.lastResort]
+    return [*last, *(handler for logger in (logging.root, *named) for handler in logger.handlers)]
