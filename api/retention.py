@@ -80,14 +80,16 @@ class Retention:
         self._told: set[str] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work through every job, again and again."""
-        while not stop.is_set():
+        """Work through every job, again and again; not at the start, when everybody else has much to do."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), PERIOD_S)
+            if stop.is_set():
+                return
             try:
                 await asyncio.to_thread(self.pass_over, stop.is_set)
             except DBAPIError as error:
                 _log.warning("roll-ups wait for the database: %s", error.orig)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), PERIOD_S)
 
     def pass_over(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Bring every job up to date, until stopped."""

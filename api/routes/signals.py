@@ -42,7 +42,7 @@ class Signals(View):
 
 
 @router.get("/v1/jobs/{job}/signals", responses=ERRORS, summary="Signals over time")
-def signals(
+def get_signals(
     job: JobName,
     service: ServiceOf,
     name: Annotated[list[str] | None, Query(description="Repeat for several; all when it is missing.")] = None,
@@ -57,7 +57,7 @@ def signals(
     attempts, names = store.attempts(job), store.signal_names(job)
     if attempt is None and attempts:
         attempt = attempts[-1]
-    found = [] if attempt is None else store.signals(job, name if name is not None else names, attempt)
+    found = [] if attempt is None else store.signals(job, names if name is None else name, attempt, points)
     series = [_thin(one, points) for one in found]
     return Signals(job=job, attempt=attempt, attempts=attempts, names=names, series=series)
 
