@@ -18,6 +18,10 @@ from trimtab.api.hub import Hub
 from trimtab.api.ingest import IngestQueue
 from trimtab.api.metrics import Metrics
 from trimtab.api.metrics.responses import CountedResponses
+from trimtab.api.notify.desk import Desk
+from trimtab.api.notify.posting import Poster
+from trimtab.api.notify.settings import AlertSettings
+from trimtab.api.notify.worker import AlertWorker
 from trimtab.api.reported import schemas
 from trimtab.api.routes import (
     audit,
@@ -39,8 +43,10 @@ from trimtab.api.routes import (
     stream,
     summaries,
     tokens,
+    webhooks,
 )
 from trimtab.api.service import Service
+from trimtab.storage.endpoints import Endpoints
 
 DESCRIPTION = """Watches the training runs that report to it and, as far as a job's mode allows, changes its controls.
 
@@ -63,6 +69,7 @@ ROUTES = (
     proposals,
     session,
     tokens,
+    webhooks,
     audit,
     probes,
     dashboard,
@@ -70,7 +77,7 @@ ROUTES = (
 STATIC = Path(__file__).resolve().parent / "static"
 
 
-def create_app(service: Service, access: AccessSettings | None = None) -> FastAPI:
+def create_app(service: Service, access: AccessSettings | None = None, alerts: AlertSettings | None = None) -> FastAPI:
     """The application on a service whose store is migrated."""
     app = FastAPI(
         title="trimtab",
@@ -83,9 +90,15 @@ def create_app(service: Service, access: AccessSettings | None = None) -> FastAP
     app.state.service = service
     app.state.queue = queue = IngestQueue(service)
     app.state.hub = hub = Hub(service.database)
-    app.state.workers = [queue, hub]
     service.listeners.append(hub.stored)
     app.state.metrics = metrics = Metrics(service, queue)
+    alerts = alerts or AlertSettings()
+    poster = Poster(alerts.policy)
+    app.state.desk = Desk(Endpoints(service.database), poster, service.clock)
+    app.state.alerts = teller = AlertWorker(
+        service.database, poster, clock=service.clock, link=alerts.link, on_delivery=metrics.delivered
+    )
+    app.state.workers = [teller, queue, hub]  # the last one stops first: what is stored last is told too
     metrics.follow("trimtab_stream_watchers", "Readers of the live stream.", lambda: hub.watchers)
     metrics.follow("trimtab_stream_slow_watchers", "Readers that were too slow so far.", lambda: hub.sent_away)
     for routes in ROUTES:

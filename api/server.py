@@ -20,6 +20,7 @@ from trimtab.api.access.scopes import Scope
 from trimtab.api.app import create_app
 from trimtab.api.errors import UserError
 from trimtab.api.guard import is_loopback
+from trimtab.api.notify.settings import AlertSettings
 from trimtab.api.service import Service
 from trimtab.storage.database import Database
 from trimtab.storage.tokens import Tokens
@@ -72,6 +73,7 @@ def serve(
     on_ready: Callable[[str], None],
     *,
     access: AccessSettings | None = None,
+    alerts: AlertSettings | None = None,
     trusted_proxies: Sequence[str] = (),
 ) -> None:
     """Serve until a signal ends it; `on_ready` gets the address once requests are answered.
@@ -79,7 +81,9 @@ def serve(
     Where a request comes from, and by which scheme, is taken from the headers of `trusted_proxies` (addresses) alone.
     """
     server = _Server(
-        create_app(service, access), on_ready=lambda: on_ready(url_of(listener)), trusted_proxies=trusted_proxies
+        create_app(service, access, alerts),
+        on_ready=lambda: on_ready(url_of(listener)),
+        trusted_proxies=trusted_proxies,
     )
     redact_logs(handlers_in_use())  # uvicorn has made its own by now
     server.run(sockets=[listener])
@@ -87,12 +91,17 @@ def serve(
 
 @contextmanager
 def running(
-    service: Service, host: str = "127.0.0.1", port: int = 0, *, access: AccessSettings | None = None
+    service: Service,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    access: AccessSettings | None = None,
+    alerts: AlertSettings | None = None,
 ) -> Iterator[str]:
     """Serve in a thread while the block runs; gives the address. Raises `BindError`."""
     listener = bind(host, port, service.database)
     ready = threading.Event()
-    server = _Server(create_app(service, access), on_ready=ready.set)
+    server = _Server(create_app(service, access, alerts), on_ready=ready.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="trimtab-service", daemon=True)
     thread.start()
     ready.wait()

@@ -38,7 +38,7 @@ class UnknownDeliveryError(LookupError):
 
 
 class DeliveryStateError(ValueError):
-    """A delivery that is not dead, and so cannot be sent again by hand."""
+    """A message that cannot be sent as things are; the message begins with the field."""
 
 
 class Status(StrEnum):
@@ -174,10 +174,21 @@ class Deliveries:
                 place = DeliveryRow.number == claim.delivery.number, DeliveryRow.status == Status.PENDING
                 connection.execute(update(DeliveryRow).where(*place).values(attempts=DeliveryRow.attempts - 1))
 
-    def send(self, endpoint: str, message: NewMessage, now: float) -> Delivery:
-        """Have one message sent that no alert asked for. Raises `UnknownEndpointError`."""
+    def reclaim(self) -> None:
+        """Take every endpoint from whoever had it: for the only process that there is, whose predecessor is dead."""
         with self._database.write() as connection:
-            found(connection, endpoint)
+            held = update(EndpointRow).where(EndpointRow.lease.is_not(None))
+            connection.execute(held.values(lease=None, leased_until=None))
+
+    def send(self, endpoint: str, message: NewMessage, now: float) -> Delivery:
+        """Have one message sent that no alert asked for.
+
+        Raises:
+            UnknownEndpointError: there is no such endpoint. DeliveryStateError: it is disabled.
+        """
+        with self._database.write() as connection:
+            if not found(connection, endpoint).enabled:
+                raise DeliveryStateError(f"id: the webhook {endpoint!r} is disabled; enable it first")
             added(connection, endpoint, None, [message], now)
             return _delivery(connection, message.message_id)
 

@@ -56,17 +56,17 @@ def _changed(before: dict[str, Any], change: Change, now: float) -> dict[str, An
         case Fired() if before["phase"] != AlertPhase.FIRING or not change.kind.lasts:
             return _begun(change, now)
         case Fired():
-            told = {"summary": change.summary, "evidence": json.dumps(change.evidence), "silenced": False}
+            told = {"summary": _text(change.summary), "evidence": json.dumps(change.evidence), "silenced": False}
             return told | {"notes": json.dumps(change.notes)} | _graver(before, change.severity, now)
         case Worsened():
             worse = _graver(before, change.severity, now)
-            return worse and {**worse, "summary": change.summary, "evidence": json.dumps(change.evidence)}
+            return worse and {**worse, "summary": _text(change.summary), "evidence": json.dumps(change.evidence)}
         case Resolved():
-            return {"phase": AlertPhase.RESOLVED, "summary": change.summary, "ends_at": now}
+            return {"phase": AlertPhase.RESOLVED, "summary": _text(change.summary), "ends_at": now}
         case Muted():
             return {"silenced": change.silenced}
         case Acknowledged():
-            return {"acknowledged_by": change.by}
+            return {"acknowledged_by": _text(change.by)}
 
 
 def _begun(change: Fired, now: float) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _begun(change: Fired, now: float) -> dict[str, Any]:
         "name": change.name[:MAX_NAME],
         "severity": change.severity,
         "phase": AlertPhase.FIRING,
-        "summary": change.summary,
+        "summary": _text(change.summary),
         "starts_at": now,
         "ends_at": None,
         "worsened_at": None,
@@ -85,6 +85,11 @@ def _begun(change: Fired, now: float) -> dict[str, Any]:
         "evidence": json.dumps(change.evidence),
         "notes": json.dumps(change.notes),
     }
+
+
+def _text(text: str) -> str:
+    """Without the one character that PostgreSQL cannot hold."""
+    return text.replace("\0", "")
 
 
 def _graver(before: dict[str, Any], severity: Severity, now: float) -> dict[str, Any]:

@@ -21,6 +21,7 @@ COMMANDS = {
     "status": "trimtab.api.cli.status",
     "kill": "trimtab.api.cli.kill",
     "token": "trimtab.api.cli.token",
+    "webhook": "trimtab.api.cli.webhook",
     "audit": "trimtab.api.cli.audit",
     "sync": "trimtab.api.cli.sync",
     "replay": "trimtab.api.cli.replay",

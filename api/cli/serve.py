@@ -17,6 +17,7 @@ from trimtab.api.calibration import references
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.options import Db
 from trimtab.api.cli.progress import bar
+from trimtab.api.notify.settings import alert_settings
 from trimtab.api.restore import UnreadableJobError
 from trimtab.api.server import DEFAULT_PORT, bind
 from trimtab.api.server import serve as serve_until_ended
@@ -47,12 +48,31 @@ def serve(
         list[str] | None,
         typer.Option(help="Address of a proxy whose X-Forwarded-For and -Proto are believed; may be repeated."),
     ] = None,
+    allow_private_webhooks: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CIDR", help="Network of your own that webhooks may reach; may be repeated."),
+    ] = None,
+    allow_http_webhooks: Annotated[
+        bool, typer.Option("--allow-http-webhooks", help="Let webhooks be reached without TLS.")
+    ] = False,
+    webhook_proxy: Annotated[
+        str, typer.Option(metavar="URL", help="Proxy by which alone webhooks are reached, and which says which may be.")
+    ] = "",
+    public_url: Annotated[
+        str, typer.Option(metavar="URL", help="Where people reach the dashboard, for links in messages.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
 ) -> None:
     """Run the agent: take step summaries, watch, and answer with commands."""
     config = AgentConfig(references=references(calibration or []))
     limits = Limits(ingest=_rate("ingest-limit", ingest_limit), control=_rate("control-limit", control_limit))
     access = AccessSettings(allowed_hosts=frozenset(map(str.lower, allowed_host or ())), limits=limits)
+    alerts = alert_settings(
+        http=allow_http_webhooks,
+        private=allow_private_webhooks or (),
+        proxy=webhook_proxy,
+        public_url=public_url,
+    )
     service = Service.open(db, default_config=config)
     listener = bind(host, port, service.database)
     _fold_again(service, quiet=as_json)
@@ -65,7 +85,7 @@ def serve(
                 Text.assemble("trimtab serves ", (url, "bold"), f" from {service.database.name} (Ctrl-C ends it)")
             )
 
-    serve_until_ended(service, listener, ready, access=access, trusted_proxies=trusted_proxy or ())
+    serve_until_ended(service, listener, ready, access=access, alerts=alerts, trusted_proxies=trusted_proxy or ())
 
 
 def _rate(option: str, text: str) -> Rate:

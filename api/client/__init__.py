@@ -11,11 +11,12 @@ from trimtab.api.client.control import ControlCalls
 from trimtab.api.client.incidents import IncidentCalls
 from trimtab.api.client.jobs import JobCalls
 from trimtab.api.client.reading import ReadingCalls
+from trimtab.api.client.webhooks import WebhookCalls
 
 __all__ = ["DEFAULT_URL", "Client", "ClientError"]
 
 
-class Client(JobCalls, ReadingCalls, IncidentCalls, ControlCalls, AccessCalls):
+class Client(JobCalls, ReadingCalls, IncidentCalls, ControlCalls, AccessCalls, WebhookCalls):
     """One service, for one thread at a time. Use it as a context manager, or close it.
 
     >>> with Client(url) as client:                                             # doctest: +SKIP

@@ -29,8 +29,9 @@ from trimtab.storage.groups import Due, Groups, Planned
 
 POLL_S = 1.0
 """How long something that is due may lie, besides the time that it takes to send it."""
-LEASE_S = 60.0
-"""How long an endpoint is taken for one request: longer than any may take, by more than clocks are apart."""
+LEASE_S = 30.0
+"""How long an endpoint is taken for one request: longer than any may take, by more than clocks are apart. Where a
+process dies, others wait as long before they send what it was sending."""
 DRAIN_S = 8.0
 PRUNE_S = 3600.0
 DAY_S = 86400.0
@@ -74,6 +75,7 @@ class AlertWorker:
         """
         self._groups, self._deliveries, self._endpoints = Groups(database), Deliveries(database), Endpoints(database)
         self._poster, self._clock, self._link, self._shapes = poster, clock, link, shapes
+        self._alone = database.dialect == "sqlite"  # which one process serves, and no other
         self._schedule = Schedule(random=draw)
         self._on_delivery, self._drain_s = on_delivery, drain_s
         self._name = secrets.token_hex(8)
@@ -83,6 +85,9 @@ class AlertWorker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then send what is due, for as long as it may take."""
+        if self._alone:
+            with self._patiently():
+                await asyncio.to_thread(self._deliveries.reclaim)
         ending = asyncio.create_task(stop.wait())
         async with self._poster:
             while not stop.is_set():
@@ -124,7 +129,7 @@ class AlertWorker:
             await self.landed()
 
     def trial(self, endpoint: str) -> list[Delivery]:
-        """Put a test on its way to an endpoint. Raises `UnknownEndpointError`."""
+        """Put a test on its way to an endpoint. Raises what `Deliveries.send` does."""
         now = self._clock()
         messages = trial(self._endpoints.get(endpoint), now, link=self._link)
         return [self._deliveries.send(endpoint, message, now) for message in messages]

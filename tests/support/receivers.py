@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -67,6 +68,13 @@ class Receiver(ThreadingHTTPServer):
     def next_answer(self) -> Answer:
         with self._lock:
             return self.answers.pop(0) if self.answers else self.default
+
+    def wait_for(self, number: int) -> None:
+        """Wait until so many requests have come."""
+        deadline = time.monotonic() + 30
+        while len(self.received) < number:
+            assert time.monotonic() < deadline, f"{len(self.received)} requests came, not {number}"
+            time.sleep(0.01)
 
     def __enter__(self) -> Self:
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
