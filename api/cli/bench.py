@@ -93,6 +93,21 @@ def ranks(
 
 
 @bench.command()
+def scrape(
+    jobs: Annotated[int, typer.Option(min=1, help="Jobs that report.")] = 200,
+    as_json: AsJson = False,
+) -> None:
+    """What a scrape by Prometheus costs the agent, beside `prometheus_client` writing the same samples."""
+    from trimtab.api.bench.scrape import bench_scrape
+
+    figures = bench_scrape(jobs)
+    title = f"{jobs} jobs, {figures['samples']} samples; the first scrape took {figures['first']:.0f} ms"
+    names = {"scrape, queries included": "scrape", "prometheus_client, writing alone": "peer"}
+    rows = ((label, *_times(figures[name])) for label, name in names.items())
+    _show(figures, as_json, ("", "median ms", "p10", "p90"), rows, title)
+
+
+@bench.command()
 def step(
     steps: Annotated[int, typer.Option(min=10, help="Steps of each format.")] = 40, as_json: AsJson = False
 ) -> None:
