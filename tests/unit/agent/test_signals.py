@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from trimtab.agent.signals import MIN_TOKENS, SIGNALS, quantile, read_all
 from trimtab.agent.signals.step import Distribution
+from trimtab.agent.signals.units import UNITS, Unit
 from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.hooks.records import MEAN_LEVELS, RATIO_CAPS, Bucket, NonFinite, SequenceTotals, StepSummary
 
@@ -245,3 +246,10 @@ def test_entropy_weighs_tokens_not_signs() -> None:
 
 def test_every_signal_says_what_it_is() -> None:
     assert [name for name, read in SIGNALS.items() if not (read.__doc__ or "").strip()] == []
+
+
+def test_every_signal_has_a_unit() -> None:
+    assert UNITS.keys() == SIGNALS.keys()
+    assert {name for name, unit in UNITS.items() if unit is Unit.RATIO} >= {
+        name for name in SIGNALS if "_fraction" in name
+    }
