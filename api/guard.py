@@ -42,7 +42,8 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """ASGI middleware that refuses large bodies with 413 and adds the headers that every answer has."""
+    """ASGI middleware that refuses large bodies (413) and addresses that no database takes (422), and adds the headers
+    that every answer has."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -54,7 +55,7 @@ class Guard:
             return
         headers = Headers(scope=scope)
         send = _with_headers(send)
-        if refusal := _refusal(headers):
+        if refusal := _refusal(scope, headers):
             await refusal(scope, receive, send)
             return
         await self.app(scope, _capped(receive), send)
@@ -78,7 +79,10 @@ def foreign(method: str, headers: Headers, allowed_hosts: Collection[str] = ()) 
     return None
 
 
-def _refusal(headers: Headers) -> ASGIApp | None:
+def _refusal(scope: Scope, headers: Headers) -> ASGIApp | None:
+    if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+        problem = Problem(field="url", value=None, message="has a NUL character (%00), which no name or word has")
+        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, [problem])
     length = headers.get("content-length", "0")
     if not length.isdigit() or int(length) > MAX_BODY:
         problem = Problem(field="body", value=f"{length} bytes", message=TOO_LARGE)

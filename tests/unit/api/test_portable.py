@@ -38,6 +38,7 @@ def test_what_can_be_stored_passes() -> None:
     check_portable(SUMMARY)
     check_portable(ACTION)
     check_portable(replace(SUMMARY, policy_version=-MAX_INTEGER))
+    check_portable(replace(SUMMARY, refusals=("\\u0000 spelled out",)))
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,9 @@ def test_what_can_be_stored_passes() -> None:
         (replace(SUMMARY, refusals=("fine", f"a{HALF}")), "refusals.1: a\\ud800 has half of a surrogate pair"),
         (replace(SUMMARY, applied=Controls(sampler_format=HALF)), "applied.sampler_format: \\ud800 has half"),
         (replace(ACTION, reason=HALF), "reason: \\ud800 has half of a surrogate pair"),
+        (replace(SUMMARY, refusals=("fine", "a\0")), "refusals.1: 'a\\x00' has a NUL character"),
+        (replace(SUMMARY, scalars={"\0": 1.0}), "scalars: '\\x00' has a NUL character"),
+        (replace(ACTION, reason="a\0"), "reason: 'a\\x00' has a NUL character"),
         (replace(ACTION, proposal=2**53), "proposal: is not below 2^53 in size"),
     ],
 )

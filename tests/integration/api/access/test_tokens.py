@@ -226,3 +226,11 @@ def test_with_the_database_away_nobody_is_let_in_and_the_trainer_is_told_to_wait
             connection.exec_driver_sql("ALTER TABLE gone RENAME TO tokens")
         response = http.post("/v1/summaries", json={"job": "run", "attempt": 1, "step": 0})
         assert response.status_code == 200
+
+
+def test_what_no_database_takes_is_refused(admin: httpx.Client) -> None:
+    for path in ("/v1/jobs/a%00b", "/v1/jobs?query=%00", "/v1/audit?job=a%00", "/v1/tokens/%00/rotate"):
+        response = admin.get(path)
+        assert (response.status_code, response.json()["errors"][0]["field"]) == (422, "url")
+    response = admin.post("/v1/tokens", json={"name": "a\0b", "scopes": ["read"]})
+    assert (response.status_code, response.json()["errors"][0]["field"]) == (422, "name")
