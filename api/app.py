@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,16 @@ from fastapi import FastAPI, Request
 from fastapi.staticfiles import StaticFiles
 
 from trimtab.api import problem
+from trimtab.api.access.description import describe
 from trimtab.api.access.doorman import AccessSettings, Doorman
 from trimtab.api.access.gate import Gate
 from trimtab.api.background import at_work
+from trimtab.api.description import complete, operation_id
 from trimtab.api.guard import Guard
 from trimtab.api.hub import Hub
 from trimtab.api.ingest import IngestQueue
 from trimtab.api.metrics import Metrics
 from trimtab.api.metrics.responses import CountedResponses
-from trimtab.api.notify.desk import Desk
-from trimtab.api.notify.posting import Poster
-from trimtab.api.notify.settings import AlertSettings
-from trimtab.api.notify.worker import AlertWorker
 from trimtab.api.reported import schemas
 from trimtab.api.routes import (
     audit,
@@ -36,6 +35,7 @@ from trimtab.api.routes import (
     mode,
     probes,
     proposals,
+    replay,
     session,
     settings,
     signals,
@@ -43,10 +43,8 @@ from trimtab.api.routes import (
     stream,
     summaries,
     tokens,
-    webhooks,
 )
 from trimtab.api.service import Service
-from trimtab.storage.endpoints import Endpoints
 
 DESCRIPTION = """Watches the training runs that report to it and, as far as a job's mode allows, changes its controls.
 
@@ -67,9 +65,9 @@ ROUTES = (
     mode,
     kill,
     proposals,
+    replay,
     session,
     tokens,
-    webhooks,
     audit,
     probes,
     dashboard,
@@ -77,7 +75,7 @@ ROUTES = (
 STATIC = Path(__file__).resolve().parent / "static"
 
 
-def create_app(service: Service, access: AccessSettings | None = None, alerts: AlertSettings | None = None) -> FastAPI:
+def create_app(service: Service, access: AccessSettings | None = None) -> FastAPI:
     """The application on a service whose store is migrated."""
     app = FastAPI(
         title="trimtab",
@@ -85,20 +83,16 @@ def create_app(service: Service, access: AccessSettings | None = None, alerts: A
         description=DESCRIPTION,
         docs_url=None,  # both pages load scripts from elsewhere
         redoc_url=None,
+        generate_unique_id_function=operation_id,
         lifespan=lambda app: at_work(app.state.workers),
     )
     app.state.service = service
     app.state.queue = queue = IngestQueue(service)
     app.state.hub = hub = Hub(service.database)
+    app.state.workers = [queue, hub]
+    app.state.replaying = asyncio.Lock()
     service.listeners.append(hub.stored)
     app.state.metrics = metrics = Metrics(service, queue)
-    alerts = alerts or AlertSettings()
-    poster = Poster(alerts.policy)
-    app.state.desk = Desk(Endpoints(service.database), poster, service.clock)
-    app.state.alerts = teller = AlertWorker(
-        service.database, poster, clock=service.clock, link=alerts.link, on_delivery=metrics.delivered
-    )
-    app.state.workers = [teller, queue, hub]  # the last one stops first: what is stored last is told too
     metrics.follow("trimtab_stream_watchers", "Readers of the live stream.", lambda: hub.watchers)
     metrics.follow("trimtab_stream_slow_watchers", "Readers that were too slow so far.", lambda: hub.sent_away)
     for routes in ROUTES:
@@ -124,7 +118,10 @@ def _describe(app: FastAPI) -> None:
 
     def described() -> dict[str, Any]:
         if app.openapi_schema is None:
-            generate()["components"]["schemas"].update(schemas())
+            whole = generate()
+            whole["components"]["schemas"].update(schemas())
+            describe(whole)
+            complete(whole)
         assert app.openapi_schema is not None
         return app.openapi_schema
 
