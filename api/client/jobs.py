@@ -9,7 +9,9 @@ from trimtab.agent.state import Mode, State
 from trimtab.api.baselines_view import BaselinesView
 from trimtab.api.client.base import Caller, job_path
 from trimtab.api.health_view import HealthView, JobView
+from trimtab.api.replay_worker import Replayed
 from trimtab.api.routes.jobs import Attempts, Jobs
+from trimtab.api.routes.replay import TIMEOUT_S, ReplayView
 from trimtab.api.routes.summaries import PATH, IngestAnswer
 from trimtab.hooks.records import StepSummary
 from trimtab.storage.codec import SUMMARY
@@ -54,6 +56,11 @@ class JobCalls(Caller):
         """Attempts of a job, the newest first, page by page."""
         for page in self._pages(Attempts, job_path(job, "attempts"), {}):
             yield from page.attempts
+
+    def replay(self, job: str, settings: Mapping[str, Any] | None = None) -> Replayed:
+        """What would have come of a job under other settings, nested or by dotted path."""
+        body = {"settings": dict(settings or {})}
+        return self._ask(ReplayView, "POST", job_path(job, "replay"), body, timeout=TIMEOUT_S + 10).replayed
 
     def baselines(self, job: str) -> BaselinesView:
         """What is usual in a job, and where its detectors would alarm."""

@@ -46,7 +46,7 @@ class AuditPage(Page):
 
 
 @router.get("/v1/audit", responses=MALFORMED, summary="What was done, and by whom")
-def audit(
+def list_audit(
     doorman: DoormanOf,
     cursor: CursorOf = None,
     limit: Limit = PAGE,
@@ -64,7 +64,7 @@ def audit(
     responses={200: {"content": {LINES: {}}, "description": "One entry a line, ascending."}},
     summary="The whole log as JSON lines",
 )
-def audit_lines(doorman: DoormanOf) -> StreamingResponse:
+def export_audit(doorman: DoormanOf) -> StreamingResponse:
     """For `trimtab audit verify --file`, and for keeping elsewhere."""
 
     def lines() -> Iterator[str]:

@@ -12,6 +12,6 @@ router = APIRouter(tags=["health"])
 
 
 @router.get("/v1/jobs/{job}/health", responses=ERRORS, summary="Is it well?")
-def health(job: JobName, service: ServiceOf) -> HealthView:
+def get_health(job: JobName, service: ServiceOf) -> HealthView:
     """Only `ok` is green: `inconclusive` and `not_observed` say that nobody knows."""
     return health_view(service, job)

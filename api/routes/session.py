@@ -48,7 +48,7 @@ class SessionView(View):
 
 
 @router.get("/v1/session", summary="Who am I?")
-def session(request: Request, principal: PrincipalOf) -> SessionView:
+def get_session(request: Request, principal: PrincipalOf) -> SessionView:
     """Answers strangers too, so that a page knows whether to ask for a token."""
     secret = sessions.secret_in(request.headers.get("cookie", "")) if principal.session else ""
     return _view(principal, secret)

@@ -93,7 +93,7 @@ _MANY = {"type": "array", "items": _ONE, "maxItems": MAX_BATCH}
     openapi_extra={"requestBody": _body(_ONE, EXAMPLE)},
     summary="Report one training step",
 )
-async def ingest(request: Request) -> Response:
+async def ingest_summary(request: Request) -> Response:
     """Take the summary of one step of one rank.
 
     The key is (job, attempt, step, rank). The same summary again changes nothing and gets the current command; another

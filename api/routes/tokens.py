@@ -94,14 +94,14 @@ NEW = [
 
 
 @router.get("/v1/tokens", summary="Every token")
-def tokens(doorman: DoormanOf) -> TokenList:
+def list_tokens(doorman: DoormanOf) -> TokenList:
     """Revoked ones included: the audit log names them."""
     now = doorman.clock()
     return TokenList(tokens=[token_view(token, now) for token in doorman.tokens.all()])
 
 
 @router.post("/v1/tokens", status_code=HTTPStatus.CREATED, responses=MALFORMED, summary="Make a token")
-def create(
+def create_token(
     wanted: Annotated[NewToken, BodyParameter(examples=NEW)], doorman: DoormanOf, principal: PrincipalOf
 ) -> Issued:
     """Its secret is in this answer and nowhere else. With the first token, the service asks everybody for one."""
@@ -117,7 +117,7 @@ def create(
 
 
 @router.post("/v1/tokens/{token}/rotate", responses={**NOT_FOUND, **CONFLICT, **MALFORMED}, summary="A new secret")
-def rotate(
+def rotate_token(
     token: TokenId,
     rotation: Annotated[Rotation, BodyParameter(examples=[{"overlap": 0, "reason": "it was in a log"}])],
     doorman: DoormanOf,
@@ -137,7 +137,7 @@ def rotate(
 
 
 @router.delete("/v1/tokens/{token}", responses={**NOT_FOUND, **MALFORMED}, summary="Let nobody in with it any more")
-def revoke(
+def revoke_token(
     token: TokenId,
     doorman: DoormanOf,
     principal: PrincipalOf,
