@@ -204,7 +204,14 @@ def _wanted(
     resolved: bool | None,
 ) -> dict[str, Any]:
     """The fields that were given; no reminders are null."""
-    given = {"url": to, "key": key, "jobs": job, "severity": severity, "kinds": kind, "send_resolved": resolved}
+    given: dict[str, Any] = {
+        "url": to,
+        "key": key,
+        "jobs": job,
+        "severity": severity,
+        "kinds": kind,
+        "send_resolved": resolved,
+    }
     given |= {"group_wait": group_wait, "group_interval": group_interval, "repeat_interval": repeat_interval}
     wanted = {name: value for name, value in given.items() if value is not None}
     return wanted | ({"repeat_interval": None} if repeat_interval == 0 else {})

@@ -26,7 +26,6 @@ from trimtab.api.server import DEFAULT_PORT
 from trimtab.api.service import Service
 from trimtab.hooks.controls import CHOICES, CONTROL_NAMES, NUMERIC_BOUNDS
 from trimtab.storage.database import Database
-from trimtab.storage.store import Store
 from trimtab.trainer.algorithms import ALGORITHMS
 from trimtab.trainer.config import load_config, validated
 from trimtab.trainer.quant import FORMATS, RECIPES
@@ -141,9 +140,9 @@ def test_the_check_tells_real_commands_from_others() -> None:
 @pytest.fixture(scope="module")
 def endpoints(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
     """Method and path of everything that the service answers; each parameter is an `x`."""
-    store = Store(Database(tmp_path_factory.mktemp("service") / "docs.db"))
-    paths = create_app(Service(store)).openapi()["paths"]
-    store.database.close()
+    service = Service(Database(tmp_path_factory.mktemp("service") / "docs.db"))
+    paths = create_app(service).openapi()["paths"]
+    service.close()
     return {(method.upper(), re.sub(r"\{\w+\}", "x", path)) for path in paths for method in paths[path]}
 
 
