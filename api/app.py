@@ -21,7 +21,12 @@ from trimtab.api.hub import Hub
 from trimtab.api.ingest import IngestQueue
 from trimtab.api.metrics import Metrics
 from trimtab.api.metrics.responses import CountedResponses
+from trimtab.api.notify.desk import Desk
+from trimtab.api.notify.posting import Poster
+from trimtab.api.notify.settings import AlertSettings
+from trimtab.api.notify.worker import AlertWorker
 from trimtab.api.reported import schemas
+from trimtab.api.retention import Keep, Retention
 from trimtab.api.routes import (
     audit,
     baselines,
@@ -43,8 +48,10 @@ from trimtab.api.routes import (
     stream,
     summaries,
     tokens,
+    webhooks,
 )
 from trimtab.api.service import Service
+from trimtab.storage.endpoints import Endpoints
 
 DESCRIPTION = """Watches the training runs that report to it and, as far as a job's mode allows, changes its controls.
 
@@ -68,6 +75,7 @@ ROUTES = (
     replay,
     session,
     tokens,
+    webhooks,
     audit,
     probes,
     dashboard,
@@ -75,7 +83,12 @@ ROUTES = (
 STATIC = Path(__file__).resolve().parent / "static"
 
 
-def create_app(service: Service, access: AccessSettings | None = None) -> FastAPI:
+def create_app(
+    service: Service,
+    access: AccessSettings | None = None,
+    alerts: AlertSettings | None = None,
+    keep: Keep | None = None,
+) -> FastAPI:
     """The application on a service whose store is migrated."""
     app = FastAPI(
         title="trimtab",
@@ -89,12 +102,20 @@ def create_app(service: Service, access: AccessSettings | None = None) -> FastAP
     app.state.service = service
     app.state.queue = queue = IngestQueue(service)
     app.state.hub = hub = Hub(service.database)
-    app.state.workers = [queue, hub]
     app.state.replaying = asyncio.Lock()
     service.listeners.append(hub.stored)
     app.state.metrics = metrics = Metrics(service, queue)
+    alerts = alerts or AlertSettings()
+    poster = Poster(alerts.policy)
+    app.state.desk = Desk(Endpoints(service.database), poster, service.clock)
+    app.state.alerts = teller = AlertWorker(
+        service.database, poster, clock=service.clock, link=alerts.link, on_delivery=metrics.delivered
+    )
+    retention = Retention(service, keep or Keep())
+    app.state.workers = [retention, teller, queue, hub]  # the last one stops first: what is stored last is told too
     metrics.follow("trimtab_stream_watchers", "Readers of the live stream.", lambda: hub.watchers)
-    metrics.follow("trimtab_stream_slow_watchers", "Readers that were too slow so far.", lambda: hub.sent_away)
+    slow = "Readers of the live stream that were sent away, since they read too slowly."
+    metrics.follow("trimtab_stream_slow_watchers", slow, lambda: hub.sent_away, grows=True)
     for routes in ROUTES:
         app.include_router(routes.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

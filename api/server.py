@@ -21,6 +21,7 @@ from trimtab.api.app import create_app
 from trimtab.api.errors import UserError
 from trimtab.api.guard import is_loopback
 from trimtab.api.notify.settings import AlertSettings
+from trimtab.api.retention import Keep
 from trimtab.api.service import Service
 from trimtab.storage.database import Database
 from trimtab.storage.tokens import Tokens
@@ -74,6 +75,7 @@ def serve(
     *,
     access: AccessSettings | None = None,
     alerts: AlertSettings | None = None,
+    keep: Keep | None = None,
     trusted_proxies: Sequence[str] = (),
 ) -> None:
     """Serve until a signal ends it; `on_ready` gets the address once requests are answered.
@@ -81,7 +83,7 @@ def serve(
     Where a request comes from, and by which scheme, is taken from the headers of `trusted_proxies` (addresses) alone.
     """
     server = _Server(
-        create_app(service, access, alerts),
+        create_app(service, access, alerts, keep),
         on_ready=lambda: on_ready(url_of(listener)),
         trusted_proxies=trusted_proxies,
     )

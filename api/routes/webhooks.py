@@ -87,7 +87,7 @@ def _told() -> Iterator[None]:
 
 
 @router.get("/v1/webhooks", responses=MALFORMED, summary="Who is told")
-def webhooks(desk: DeskOf) -> Webhooks:
+def list_webhooks(desk: DeskOf) -> Webhooks:
     """All of them, by name: there are never more than a page holds."""
     now = desk.clock()
     return Webhooks(webhooks=[webhook_view(each, now) for each in desk.endpoints.all()], next=None)
@@ -96,7 +96,7 @@ def webhooks(desk: DeskOf) -> Webhooks:
 @router.post(
     "/v1/webhooks", status_code=HTTPStatus.CREATED, responses={**CONFLICT, **MALFORMED}, summary="Tell somebody more"
 )
-def add(
+def add_webhook(
     wanted: Annotated[NewWebhook, BodyParameter(examples=NEW)], desk: DeskOf, worker: WorkerOf, principal: PrincipalOf
 ) -> IssuedWebhook:
     """It is told of what fires already. The secret is in this answer and nowhere else; no answer shows the address's
@@ -110,14 +110,14 @@ def add(
 
 
 @router.get("/v1/webhooks/{id}", responses={**NOT_FOUND, **MALFORMED}, summary="One webhook")
-def webhook(webhook_id: WebhookId, desk: DeskOf) -> WebhookView:
+def get_webhook(webhook_id: WebhookId, desk: DeskOf) -> WebhookView:
     """Without its credentials."""
     with _told():
         return webhook_view(desk.endpoints.get(webhook_id), desk.clock())
 
 
 @router.patch("/v1/webhooks/{id}", responses={**NOT_FOUND, **CONFLICT, **MALFORMED}, summary="Change a webhook")
-def change(
+def change_webhook(
     webhook_id: WebhookId,
     wanted: Annotated[WebhookPatch, BodyParameter(examples=[{"severity": "critical", "reason": "too much"}])],
     desk: DeskOf,
@@ -136,7 +136,7 @@ def change(
 
 
 @router.delete("/v1/webhooks/{id}", responses={**NOT_FOUND, **MALFORMED}, summary="Tell somebody no more")
-def remove(
+def remove_webhook(
     webhook_id: WebhookId, desk: DeskOf, principal: PrincipalOf, reason: Annotated[Why, Query()] = ""
 ) -> WebhookView:
     """With everything that was on its way, and what is known of what was delivered. To pause it, disable it."""
@@ -147,7 +147,7 @@ def remove(
 
 
 @router.post("/v1/webhooks/{id}/rotate", responses={**NOT_FOUND, **MALFORMED}, summary="A new secret")
-def rotate(
+def rotate_webhook(
     webhook_id: WebhookId,
     rotation: Annotated[Rotation, BodyParameter(examples=[{"overlap": 3600}])],
     desk: DeskOf,
@@ -160,7 +160,7 @@ def rotate(
 
 
 @router.post("/v1/webhooks/{id}/test", responses={**NOT_FOUND, **CONFLICT, **MALFORMED}, summary="Send a test")
-def test(webhook_id: WebhookId, worker: WorkerOf, deliveries: DeliveriesOf) -> Trial:
+def test_webhook(webhook_id: WebhookId, worker: WorkerOf, deliveries: DeliveriesOf) -> Trial:
     """Takes the way of every message, is tried once, and answers when that is over, or after 8 s: then the
     list of deliveries tells the rest. Where what fires stays open at the receiver, the end of the test follows."""
     with _told():
@@ -191,7 +191,7 @@ def list_deliveries(
 
 
 @router.post("/v1/deliveries/{id}/retry", responses={**NOT_FOUND, **CONFLICT, **MALFORMED}, summary="Send it again")
-def retry(
+def retry_delivery(
     delivery_id: DeliveryId,
     asked: Annotated[Reasoned, BodyParameter(examples=[{"reason": "the receiver is mended"}])],
     desk: DeskOf,
