@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def bench_scrape(jobs: int = 200, repeats: int = 30) -> dict[str, Any]:
                 scrape.append(_milliseconds(metrics.exposition))
                 page = metrics.exposition()
                 registry = _registry(page)
-                peer.append(_milliseconds(lambda registry=registry: generate_latest(registry)))
+                peer.append(_milliseconds(partial(generate_latest, registry)))
         finally:
             service.close()
     taken, theirs = spread(scrape), spread(peer)
