@@ -63,12 +63,15 @@ def awaited(state: RunState, patience: int) -> tuple[RunState, tuple[Event, ...]
 
 def _own_changes(state: RunState, before: Reported, after: Reported) -> tuple[Event, ...]:
     """Controls that changed under one generation, and that nobody overrides."""
+    if before.generation != after.generation or before.applied == after.applied:
+        return ()
+    overrides = state.overrides
     changed = {
         name: [getattr(before.applied, name), getattr(after.applied, name)]
         for name in CONTROL_NAMES
-        if name not in state.overrides and getattr(before.applied, name) != getattr(after.applied, name)
+        if name not in overrides and getattr(before.applied, name) != getattr(after.applied, name)
     }
-    if not changed or before.generation != after.generation:
+    if not changed:
         return ()
     what = ", ".join(f"{name} {old!r} -> {new!r}" for name, (old, new) in changed.items())
     return (event(state, EventKind.RUN_CHANGED_CONTROLS, f"the run changed {what}", changed=changed),)

@@ -23,7 +23,7 @@ from trimtab.agent.config import AgentConfig
 from trimtab.agent.detectors import DETECTORS, Detectors
 from trimtab.agent.incidents import Moment, advanced, fingerprint, is_open
 from trimtab.agent.operator import obeyed
-from trimtab.agent.ordering import held_back, judging, next_due
+from trimtab.agent.ordering import Waiting, joined, next_due, order_after
 from trimtab.agent.policy import decided
 from trimtab.agent.reading import Reading
 from trimtab.agent.reference import reference_for
@@ -40,6 +40,9 @@ from trimtab.hooks.records import Command, StepSummary
 
 JUDGED = frozenset(signal for detector in DETECTORS.values() for signal in detector.SIGNALS)
 """Signals that have baselines: those that a detector asks for. The others are followed over one window."""
+
+
+UNSEEN = Track()
 
 
 @quick
@@ -87,21 +90,23 @@ def advance(config: AgentConfig, state: RunState, record: StepSummary | Operator
     if any((each.attempt, each.step) == (record.attempt, record.step) for each in state.order.held):
         ignored = f"step {record.step}: is held back already"
         return Outcome(state=state, signals=signals, command=_command(state), ignored=ignored)
-    state = held_back(state, record)
+    waiting = joined(state.order.held, record)
     events: list[Event] = []
-    while (due := next_due(state)) is not None:
+    while (due := next_due(state, waiting)) is not None:
+        waiting = tuple(each for each in waiting if each is not due)
         step = reported if due is record else Step(due)
-        state, more = _step(config, judging(state, due), step, signals if due is record else signals_of(step))
+        state, more = _step(config, state, waiting, step, signals if due is record else signals_of(step))
         events += more
+    state = replace(state, order=replace(state.order, held=waiting))
     return Outcome(state=state, events=tuple(events), signals=signals, command=_command(state))
 
 
 def _step(
-    config: AgentConfig, state: RunState, step: Step, signals: Mapping[str, float | None]
+    config: AgentConfig, state: RunState, waiting: Waiting, step: Step, signals: Mapping[str, float | None]
 ) -> tuple[RunState, tuple[Event, ...]]:
-    """The state after one step."""
+    """The state after one step, others `waiting`."""
     summary, known = step.summary, state.reported
-    state, started = _located(state, summary)
+    state, started = _located(state, summary, waiting)
     state, reports = acknowledged(state, summary)
     state, overdue = awaited(state, config.policy.verify)
     state, reading = _read(config, state, step, signals, acted=known is not None and _acted(known, summary))
@@ -114,11 +119,13 @@ def _step(
 
 def _acted(known: Reported, summary: StepSummary) -> bool:
     """Other overrides took effect; what is only kept, such as a checkpoint, changes nothing that is measured."""
+    if known.generation == summary.generation:
+        return False
     before, after = (
         {name: value for name, value in overrides.items() if name not in CHECKPOINTS}
         for overrides in (known.overrides, summary.overrides)
     )
-    return known.generation != summary.generation and before != after
+    return before != after
 
 
 def _outlived(state: RunState, summary: StepSummary, signals: Mapping[str, float | None]) -> Outcome:
@@ -137,13 +144,14 @@ def _outlived(state: RunState, summary: StepSummary, signals: Mapping[str, float
     return Outcome(state=replace(state, older_reported=True), events=(row,), signals=signals, ignored=ignored)
 
 
-def _located(state: RunState, summary: StepSummary) -> tuple[RunState, tuple[Event, ...]]:
+def _located(state: RunState, summary: StepSummary, waiting: Waiting) -> tuple[RunState, tuple[Event, ...]]:
     """Step the clock; begin a new attempt, whose baselines, windows and detectors start afresh."""
     begins = state.last_step < 0 or summary.attempt > state.attempt
     state = replace(
         state,
         attempt=summary.attempt,
         last_step=summary.step,
+        order=order_after(state, summary, waiting),
         older_reported=state.older_reported and not begins,
         steps=1 if begins else state.steps + 1,
         tick=state.tick + 1,
@@ -173,7 +181,7 @@ def _read(
     for name, value in signals.items():
         if name in DRAWN:
             continue
-        track = state.tracks.get(name, Track())
+        track = state.tracks.get(name, UNSEEN)
         if name in ROLLOUTS:  # what is said of them is said once: a further pass over them only repeats it
             tracks[name] = track.seen(None if further else value, config.window)
         else:
@@ -198,12 +206,13 @@ def _read(
 
 def _judged(config: AgentConfig, state: RunState, reading: Reading) -> tuple[RunState, tuple[Event, ...]]:
     """Verdicts, incidents, and then what the baselines learn from the step."""
-    memory, verdicts, events = {}, {}, []
+    memory, verdicts = {}, {}
+    events: list[Event] = []
     for name in DETECTORS:
         settings = getattr(config.detectors, name)
         memory[name], finding = getattr(state.detectors, name).update(settings, reading)
         verdicts[name] = finding.signed(name)
-        events += _verdict_events(state, state.verdicts.get(name), verdicts[name])
+        events += _verdict_events(state, verdicts[name])
     state = replace(state, silences=tuple(each for each in state.silences if not each.is_over(state.tick)))
     now = Moment(
         job=state.job,
@@ -219,9 +228,9 @@ def _judged(config: AgentConfig, state: RunState, reading: Reading) -> tuple[Run
     # again is learnt all the same: nothing else could ever judge the signal, and its incident would stay open for good.
     frozen = {
         signal
-        for name, detector in DETECTORS.items()
-        if is_open(incidents.get(fingerprint(state.job, name)))
-        for signal in detector.SIGNALS
+        for incident in incidents.values()
+        if is_open(incident)
+        for signal in DETECTORS[incident.detector].SIGNALS
         if reading.is_anchored(signal)
     }
     passed = reading.summary.pass_index
@@ -235,22 +244,22 @@ def _judged(config: AgentConfig, state: RunState, reading: Reading) -> tuple[Run
     return state, (*events, *more)
 
 
-def _verdict_events(state: RunState, before: Verdict | None, after: Verdict) -> list[Event]:
+def _verdict_events(state: RunState, after: Verdict) -> tuple[Event, ...]:
+    before = state.verdicts.get(after.detector)
     was = None if before is None else before.state
     if was is after.state or (was is None and not after.state.alarming):
-        return []
-    return [
-        event(
-            state,
-            EventKind.VERDICT_CHANGED,
-            after.message,
-            detector=after.detector,
-            before=None if was is None else was.value,
-            after=after.state.value,
-            score=after.score,
-            evidence=dict(after.evidence),
-        )
-    ]
+        return ()
+    row = event(
+        state,
+        EventKind.VERDICT_CHANGED,
+        after.message,
+        detector=after.detector,
+        before=None if was is None else was.value,
+        after=after.state.value,
+        score=after.score,
+        evidence=dict(after.evidence),
+    )
+    return (row,)
 
 
 def _is_due(state: RunState) -> bool:

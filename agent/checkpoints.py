@@ -37,6 +37,8 @@ def recorded(state: RunState, reading: Reading) -> RunState:
     new = [name for name in present if name not in state.judged_checkpoints]
     if new and _is_healthy(state, reading):
         healthy |= dict.fromkeys(new, reading.mean("reward_mean"))
+    if (present, healthy) == (state.judged_checkpoints, state.checkpoints):
+        return state
     return replace(state, checkpoints=healthy, judged_checkpoints=present)
 
 

@@ -19,14 +19,13 @@ RANK = {Role.INPUT: 0, Role.SIGNATURE: 1, Role.HARM: 2, Role.EARLY: 3}
 """A role explains those with its number or a higher one."""
 
 
-def rank(detector: str) -> int:
-    """Of the role that a detector plays."""
-    return RANK[DETECTORS[detector].ROLE]
+RANKS = {name: RANK[detector.ROLE] for name, detector in DETECTORS.items()}
+"""By detector."""
 
 
 def order(verdict: Verdict) -> tuple[int, bool]:
     """Sorts a step's verdicts so that what explains comes before what it explains."""
-    return rank(verdict.detector), verdict.state is not State.CRITICAL
+    return RANKS[verdict.detector], verdict.state is not State.CRITICAL
 
 
 def root_of(incident: Incident, incidents: Mapping[str, Incident], recent: int) -> Incident | None:
@@ -44,10 +43,10 @@ def root_of(incident: Incident, incidents: Mapping[str, Incident], recent: int) 
         and root.phase is Phase.FIRING
         and root.cause is None
         and root.clean < recent
-        and rank(root.detector) <= rank(incident.detector)
+        and RANKS[root.detector] <= RANKS[incident.detector]
         and (root.severity is State.CRITICAL or _explains_as_warning(root, incident))
     ]
-    return min(roots, key=lambda root: (rank(root.detector), root.onsets[-1:]), default=None)
+    return min(roots, key=lambda root: (RANKS[root.detector], root.onsets[-1:]), default=None)
 
 
 def _explains_as_warning(root: Incident, incident: Incident) -> bool:

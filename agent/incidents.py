@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from trimtab.agent.advice import advised
 from trimtab.agent.checks import MOST, require
@@ -87,6 +88,7 @@ def is_open(incident: Incident | None) -> bool:
     return incident is not None and incident.phase is not Phase.RESOLVED
 
 
+@cache
 def played_by(role: Role) -> tuple[str, ...]:
     """The detectors that play a role, in the order of `DETECTORS`."""
     return tuple(name for name, detector in DETECTORS.items() if detector.ROLE is role)
@@ -95,7 +97,7 @@ def played_by(role: Role) -> tuple[str, ...]:
 def firing(incidents: Mapping[str, Incident], role: Role) -> list[Incident]:
     """The firing incidents of the detectors that play a role, in the order of `DETECTORS`, whether told or not."""
     found = {incident.detector: incident for incident in incidents.values() if incident.phase is Phase.FIRING}
-    return [found[name] for name in played_by(role) if name in found]
+    return [found[name] for name in played_by(role) if name in found] if found else []
 
 
 def alarming(incidents: Mapping[str, Incident], role: Role) -> list[Incident]:
@@ -118,14 +120,15 @@ def advanced(
     """Incidents by fingerprint after one step's verdicts (by detector), and what changed."""
     all_of_them = dict(incidents)
     events: list[Event] = []
-    for name in sorted(verdicts, key=lambda name: order(verdicts[name])):
-        key = fingerprint(now.job, name)
+    for verdict in sorted(verdicts.values(), key=order):
+        key, alarming = fingerprint(now.job, verdict.detector), verdict.state.alarming
         before = all_of_them.get(key)
-        after = _next(before, verdicts[name], settings, key, now)
-        if after is None:
-            all_of_them.pop(key, None)
+        if before is None and not alarming:
             continue
-        alarming = verdicts[name].state.alarming
+        after = _next(before, verdict, settings, key, now)
+        if after is None:
+            del all_of_them[key]
+            continue
         if alarming:
             root = None if before is not None and before.told else root_of(after, all_of_them, settings.keep_firing_for)
             after = replace(after, cause=None if root is None else root.fingerprint)
@@ -165,52 +168,54 @@ def _forgotten(pending: Incident) -> Incident | None:
 
 
 def _alarmed(before: Incident | None, verdict: Verdict, settings: IncidentSettings, key: str, now: Moment) -> Incident:
-    begins = before is None or before.phase is Phase.RESOLVED or before.clean >= settings.keep_firing_for
+    if before is None or before.phase is Phase.RESOLVED:
+        base, alarms, begins = _pending(verdict, key, now), 1, True
+    else:
+        base, alarms, begins = before, before.alarms + 1, before.clean >= settings.keep_firing_for
+    worst = State.CRITICAL if State.CRITICAL in (base.severity, verdict.state) else State.WARN
     onsets = () if before is None else before.onsets
     if begins:
         onsets = (*(tick for tick in onsets if tick > now.tick - settings.flap_steps), now.tick)
-    occurrences = (0 if before is None else before.occurrences) + begins
-    if before is None or before.phase is Phase.RESOLVED:
-        current = Incident(
-            fingerprint=key,
-            detector=verdict.detector,
-            severity=verdict.state,
-            phase=Phase.PENDING,
-            since_step=now.step,
-            last_alarm_step=now.step,
-        )
-    else:
-        worst = State.CRITICAL if State.CRITICAL in (before.severity, verdict.state) else State.WARN
-        looked_after = None if begins or worst is not before.severity else before.acknowledged
-        current = replace(
-            before,
-            severity=worst,
-            last_alarm_step=now.step,
-            alarms=before.alarms + 1,
-            clean=0,
-            acknowledged=looked_after,
-        )
     flaps = len(onsets) >= settings.flap_count
-    current = replace(
-        current,
-        occurrences=occurrences,
+    message = verdict.message
+    if flaps:
+        message = f"flapping, {len(onsets)} times within {settings.flap_steps} steps: {message}"
+    phase, firing_step = base.phase, base.firing_step
+    # What is broken in one step was never going to last: a step with a NaN in it is told in that step.
+    never_passing = verdict.detector in NEVER_PASSING
+    ripe = never_passing or verdict.state is State.CRITICAL or alarms > settings.for_steps
+    if phase is Phase.PENDING and now.grace and not never_passing:
+        message = f"resume transient: {message}"
+    elif phase is Phase.PENDING and ripe:
+        phase, firing_step = Phase.FIRING, now.step
+    return replace(
+        base,
+        severity=worst,
+        phase=phase,
+        firing_step=firing_step,
+        last_alarm_step=now.step,
+        alarms=alarms,
+        clean=0,
+        occurrences=(0 if before is None else before.occurrences) + begins,
         onsets=onsets,
         flap_rate=len(onsets) / settings.flap_steps if flaps else None,
-        message=verdict.message,
+        acknowledged=None if begins or worst is not base.severity else base.acknowledged,
+        message=message,
         evidence=verdict.evidence,
         rule=verdict.rule,
     )
-    if flaps:
-        told = f"flapping, {len(onsets)} times within {settings.flap_steps} steps: {verdict.message}"
-        current = replace(current, message=told)
-    if now.grace and current.phase is Phase.PENDING and verdict.detector not in NEVER_PASSING:
-        return replace(current, message=f"resume transient: {current.message}")
-    # What is broken in one step was never going to last: a step with a NaN in it is told in that step.
-    at_once = verdict.state is State.CRITICAL or verdict.detector in NEVER_PASSING
-    ripe = at_once or current.alarms > settings.for_steps
-    if current.phase is Phase.PENDING and ripe:
-        return replace(current, phase=Phase.FIRING, firing_step=now.step)
-    return current
+
+
+def _pending(verdict: Verdict, key: str, now: Moment) -> Incident:
+    """One that begins now."""
+    return Incident(
+        fingerprint=key,
+        detector=verdict.detector,
+        severity=verdict.state,
+        phase=Phase.PENDING,
+        since_step=now.step,
+        last_alarm_step=now.step,
+    )
 
 
 def _change(before: Incident | None, after: Incident, now: Moment) -> EventKind | None:

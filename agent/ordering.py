@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from trimtab.agent.detectors.nonfinite import unusable
 from trimtab.agent.run_state import Order, RunState
-from trimtab.agent.values import replace
 from trimtab.hooks.records import StepSummary
 
 PATIENCE = 2
@@ -27,31 +26,33 @@ WINDOW = 32
 """Missing summaries that could still come, at most."""
 
 
-def held_back(state: RunState, summary: StepSummary) -> RunState:
-    """The state with a summary that is not judged yet among those held back."""
-    held = sorted((*state.order.held, summary), key=lambda each: (each.attempt, each.step))
-    return replace(state, order=replace(state.order, held=tuple(held)))
+Waiting = tuple[StepSummary, ...]
+"""Summaries that are not judged yet, in the order of steps."""
 
 
-def next_due(state: RunState) -> StepSummary | None:
+def joined(waiting: Waiting, summary: StepSummary) -> Waiting:
+    """With one more."""
+    return tuple(sorted((*waiting, summary), key=lambda each: (each.attempt, each.step)))
+
+
+def next_due(state: RunState, waiting: Waiting) -> StepSummary | None:
     """The summary that is to be judged now; None where it is waited for an earlier one, or there is none."""
-    held = state.order.held
-    if not held:
+    if not waiting:
         return None
-    first, gives_up = held[0], len(held) > PATIENCE
-    hurry = gives_up or any(each.attempt > state.attempt or unusable(each) for each in held)
-    return first if hurry or _follows(state, first) else None
+    first, gives_up = waiting[0], len(waiting) > PATIENCE
+    if _follows(state, first) or gives_up:
+        return first
+    return first if any(each.attempt > state.attempt or unusable(each) for each in waiting) else None
 
 
-def judging(state: RunState, summary: StepSummary) -> RunState:
-    """The state that no longer holds a summary back, and counts on from it."""
-    order, gap = state.order, summary.step - state.last_step
+def order_after(state: RunState, summary: StepSummary, waiting: Waiting) -> Order:
+    """What is known of steps that are missing once a summary is judged and the others wait."""
+    stride, gap = state.order.stride, summary.step - state.last_step
     if state.last_step < 0 or summary.attempt > state.attempt:
         stride = None
     else:
-        stride = gap if order.stride is None else min(gap, order.stride)
-    held = tuple(each for each in order.held if each is not summary)
-    return replace(state, order=Order(held=held, stride=stride, dropped=summary.dropped_total))
+        stride = gap if stride is None else min(gap, stride)
+    return Order(held=waiting, stride=stride, dropped=summary.dropped_total)
 
 
 def _follows(state: RunState, summary: StepSummary) -> bool:

@@ -100,8 +100,10 @@ class Reading:
         return level
 
     def _baseline(self, name: str) -> Baseline | None:
-        track = self.tracks.get(name)
-        return None if track is None else track.of_pass(conditioned(name, self.summary.pass_index))
+        track, pass_index = self.tracks.get(name), self.step.summary.pass_index
+        if track is None or not pass_index:
+            return None if track is None else track.baseline
+        return track.of_pass(conditioned(name, pass_index))
 
     def distance(self, name: str, which: Reached = "anchor", *, floor: float = 0.0) -> float | None:
         """This step's distance to a reference in robust sd, or in `floor` where that is larger; None without a finite

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from trimtab.agent.values import quick
+from trimtab.agent.values import maker, quick
 from trimtab.hooks.controls import ControlValue
 
 
@@ -122,7 +122,7 @@ class Finding:
 
     def signed(self, detector: str) -> Verdict:
         """The finding as the word of the detector of that name."""
-        return Verdict(
+        return _verdict(
             detector=detector,
             state=self.state,
             score=self.score,
@@ -138,6 +138,9 @@ class Verdict(Finding):
     """One detector's word on one step."""
 
     detector: str
+
+
+_verdict = maker(Verdict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 
 from trimtab.agent.baselines import Baseline, BaselineSettings
-from trimtab.agent.values import quick, replace
+from trimtab.agent.values import maker, quick, replace
 
 MAX_PASSES = 16
 """Passes over one buffer that are told apart."""
@@ -52,7 +52,7 @@ class Track:
         return self._with(recent, 0, peak, cycle)
 
     def _with(self, recent: tuple[float, ...], age: int, peak: float | None, cycle: int) -> Track:
-        return Track(recent=recent, age=age, peak=peak, cycle=cycle, baseline=self.baseline, later=self.later)
+        return _track(recent=recent, age=age, peak=peak, cycle=cycle, baseline=self.baseline, later=self.later)
 
     def is_full(self, window: int) -> bool:
         """Whether it holds a full window."""
@@ -64,9 +64,9 @@ class Track:
 
     def of_pass(self, pass_index: int) -> Baseline:
         """The baseline of one pass."""
-        place = min(pass_index, MAX_PASSES - 1)
-        if place == 0:
+        if not pass_index:
             return self.baseline
+        place = min(pass_index, MAX_PASSES - 1)
         return self.later[place - 1] if place <= len(self.later) else Baseline()
 
     def learnt(self, settings: BaselineSettings, pass_index: int = 0) -> Track:
@@ -76,7 +76,7 @@ class Track:
         baseline = self.of_pass(pass_index).updated(self.recent[-1], settings)
         place = min(pass_index, MAX_PASSES - 1)
         if place == 0:
-            return Track(
+            return _track(
                 recent=self.recent, age=self.age, peak=self.peak, cycle=self.cycle, baseline=baseline, later=self.later
             )
         later = [*self.later, *[Baseline()] * (place - len(self.later))]
@@ -86,6 +86,9 @@ class Track:
     def forgotten(self) -> Track:
         """The track with its baselines not yet learnt."""
         return replace(self, baseline=Baseline(), later=())
+
+
+_track = maker(Track)
 
 
 def span(window: int, cycle: int) -> int:

@@ -117,10 +117,10 @@ class Drift:
             if found is None:
                 sums[name] = getattr(self, name) if reading.is_anchored(channel.signal) else Cusum()
                 continue
-            size, anchor, z = found
+            size, anchor, moved, z = found
             sums[name] = getattr(self, name).updated(z, settings.cusum)
-            scores[name] = _score(channel, sums[name], size, anchor, settings, reading)
-            evidence |= {channel.signal: size, f"{channel.signal}_anchor": anchor}
+            scores[name] = _score(channel, sums[name], size, moved, settings, reading)
+            evidence[channel.signal], evidence[f"{channel.signal}_anchor"] = size, anchor
         after = Drift(**sums)
         if not scores:
             return after, Finding(state=_missing(reading), message="no baseline yet of any signal that could drift")
@@ -137,22 +137,24 @@ class Drift:
         )
 
 
-def _place(channel: Channel, middle: float | None, reading: Reading) -> tuple[float, float, float] | None:
-    """Median size of the last values, size at the anchor, and their distance; None where there is none."""
+def _place(channel: Channel, middle: float | None, reading: Reading) -> tuple[float, float, float, float] | None:
+    """Median size of the last values, size at the anchor, logarithm of their ratio, and that in sd; None where there is
+    none."""
     level = reading.level(channel.signal, "anchor")
     if middle is None or level is None or not isfinite(middle):
         return None
     size, anchor = channel.size(middle), channel.size(level.location)
     if size <= 0 or anchor <= 0:
         return None
-    return size, anchor, log(size / anchor) / max(level.scale / anchor, MIN_SCALE)
+    moved = log(size / anchor)
+    return size, anchor, moved, moved / max(level.scale / anchor, MIN_SCALE)
 
 
 def _score(
-    channel: Channel, sums: Cusum, size: float, anchor: float, settings: DriftSettings, reading: Reading
+    channel: Channel, sums: Cusum, size: float, moved: float, settings: DriftSettings, reading: Reading
 ) -> float:
     """Above 1 where the channel alarms."""
-    moved, h = log(size / anchor), settings.cusum.h
+    h = settings.cusum.h
     score = min(sums.up / h, moved / log(getattr(settings, channel.up))) if size >= channel.least else 0.0
     if channel.down is not None and not (channel.signal == "grad_norm" and _gained(reading)):
         score = max(score, min(sums.down / h, -moved / log(getattr(settings, channel.down))))

@@ -29,7 +29,7 @@ from trimtab.agent.cusum import Cusum, CusumSettings
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading, share_of
 from trimtab.agent.state import Finding, State
-from trimtab.agent.values import replace
+from trimtab.agent.values import quick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,7 @@ class EntropySettings:
         require(0 < self.floor <= MOST, "detectors.entropy.floor", self.floor, f"in (0, {MOST}]")
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entropy:
     """Remembers the sums of distances to the lowest average, and the last progress."""
@@ -77,22 +78,23 @@ class Entropy:
         """See the module."""
         distance = reading.distance("entropy", "lowest")
         cusum = self.cusum if distance is None else self.cusum.updated(distance, settings.cusum)
-        after = replace(self, cusum=cusum)._moved(settings, reading)
+        reward, entropy = self._progress(settings, reading)
+        after = Entropy(cusum=cusum, reward=reward, entropy=entropy)
         return after, after._judged(settings, reading)
 
-    def _moved(self, settings: EntropySettings, reading: Reading) -> Entropy:
-        """With the step's progress, or setback, in memory."""
+    def _progress(self, settings: EntropySettings, reading: Reading) -> tuple[float | None, float | None]:
+        """Mean reward and entropy at the last progress, or setback, this step's included."""
         mean, reward = reading.mean("entropy"), reading.mean("reward_mean")
         if mean is None or reward is None or not (isfinite(mean) and isfinite(reward)):
-            return self
+            return self.reward, self.entropy
         if self.reward is None or self.entropy is None:
-            return replace(self, reward=reward, entropy=mean)
+            return reward, mean
         step = settings.progress * max(1.0, abs(self.reward))
         if reward > self.reward + step:
-            return replace(self, reward=reward, entropy=mean)
+            return reward, mean
         if self.reward - reward > max((1 - settings.setback) * abs(self.reward), step):
-            return replace(self, reward=reward, entropy=max(mean, self.entropy))
-        return self
+            return reward, max(mean, self.entropy)
+        return self.reward, self.entropy
 
     def _judged(self, settings: EntropySettings, reading: Reading) -> Finding:
         mean, reward, peak = reading.mean("entropy"), reading.mean("reward_mean"), reading.peak("reward_mean")

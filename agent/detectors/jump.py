@@ -92,8 +92,10 @@ class Jump:
             return self.mismatch
         if self.mismatch is not None:
             return self.mismatch if kl > settings.factor * self.mismatch else None
+        if not kl > settings.mismatch_floor:
+            return None
         kl_before, std_before = _before(reading, "mismatch_kl"), _before(reading, "mismatch_std")
-        if kl_before is None or std_before is None or not kl > settings.mismatch_floor:
+        if kl_before is None or std_before is None:
             return None
         leapt = kl > settings.factor * kl_before and std > settings.factor**0.5 * std_before
         return kl_before if leapt else None

@@ -131,9 +131,11 @@ def _fault(rule: str, message: str, evidence: dict[str, float], *, critical: boo
 
 def _overflow(settings: PipelineSettings, step: Step) -> Iterator[Finding]:
     for name in ("mismatch", "update"):
-        parts = step.parts(name).values()
-        over = sum([tokens.beyond(BINS - 2, up=True) for tokens in parts])
-        clamped = (beyond(parts, MAX_LOG_RATIO) + beyond(parts, -MAX_LOG_RATIO)) / max(step.n(name), 1)
+        parts = step.parts(name)
+        outside = beyond(parts, MAX_LOG_RATIO) + beyond(parts, -MAX_LOG_RATIO)
+        if not outside:
+            continue
+        over, clamped = sum([tokens.beyond(BINS - 2, up=True) for tokens in parts]), outside / step.n(name)
         evidence = {"clamped_fraction": clamped, "clamped_limit": settings.clamped_limit}
         if over:
             told = (
@@ -146,7 +148,7 @@ def _overflow(settings: PipelineSettings, step: Step) -> Iterator[Finding]:
 
 
 def _scales(settings: PipelineSettings, step: Step, means: Mapping[str, float]) -> Iterator[Finding]:
-    parts, summary, mean = step.parts("mismatch").values(), step.summary, means["log_ratio"]
+    parts, summary, mean = step.parts("mismatch"), step.summary, means["log_ratio"]
     share = (beyond(parts, 1.0) + beyond(parts, -1.0)) / step.n("mismatch")
     if share > settings.everywhere:
         yield _fault(
@@ -160,7 +162,7 @@ def _scales(settings: PipelineSettings, step: Step, means: Mapping[str, float]) 
 
 
 def _misaligned(step: Step) -> Iterator[Finding]:
-    tokens, parts = step.n("mismatch"), step.parts("mismatch").values()
+    tokens, parts = step.n("mismatch"), step.parts("mismatch")
     for x in _TAILS:
         count, bound = beyond(parts, x), math.exp(-x) * tokens
         if count < FEWEST_BEYOND:

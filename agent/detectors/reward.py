@@ -30,7 +30,7 @@ from trimtab.agent.cusum import Cusum, CusumSettings
 from trimtab.agent.detector import Role
 from trimtab.agent.reading import Reading
 from trimtab.agent.state import Finding, State
-from trimtab.agent.values import replace
+from trimtab.agent.values import quick
 
 STEP_TO_SD = 0.886
 """sd / E|difference of two| of a normal distribution, sqrt(pi) / 2."""
@@ -63,6 +63,7 @@ class RewardSettings:
         require(0 < self.margin <= MOST, "detectors.reward.margin", self.margin, f"in (0, {MOST}]")
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reward:
     """Remembers the sums of distances to the highest average."""
@@ -85,21 +86,18 @@ class Reward:
 
     def update(self, settings: RewardSettings, reading: Reading) -> tuple[Reward, Finding]:
         """See the module."""
-        distance = reading.distance("reward_mean", "highest")
-        after = self._seen(reading.value("reward_mean"))
-        if distance is not None:
-            after = replace(after, cusum=self.cusum.updated(distance, settings.cusum))
+        reward, distance = reading.value("reward_mean"), reading.distance("reward_mean", "highest")
+        cusum = self.cusum if distance is None else self.cusum.updated(distance, settings.cusum)
+        after = self if reward is None or not isfinite(reward) else self._seen(reward, cusum)
         return after, _judged(after, settings, reading)
 
-    def _seen(self, reward: float | None) -> Reward:
+    def _seen(self, reward: float, cusum: Cusum) -> Reward:
         """With one more step in the noise."""
-        if reward is None or not isfinite(reward):
-            return self
         if self.last is None:
-            return replace(self, last=reward)
+            return Reward(cusum=cusum, last=reward)
         steps = min(self.steps + 1, MEMORY)
         jitter = self.jitter + (abs(reward - self.last) - self.jitter) / steps
-        return replace(self, last=reward, jitter=jitter, steps=steps)
+        return Reward(cusum=cusum, last=reward, jitter=jitter, steps=steps)
 
 
 def _judged(memory: Reward, settings: RewardSettings, reading: Reading) -> Finding:

@@ -64,14 +64,17 @@ LIMITED = {"mismatch_std": True, "token_mult_prob_error": True, "ess": False}
 class Line:
     """A fitted line."""
 
-    level: float
-    """Now."""
+    values: tuple[float, ...]
+    """That it is fitted to, oldest first."""
     slope: float
     """By step."""
-    start: float
-    """At the oldest value."""
     agree: int
     """Differences that have the slope's sign."""
+
+    @property
+    def level(self) -> float:
+        """Where it is now."""
+        return median([value + self.slope * (WINDOW - 1 - i) for i, value in enumerate(self.values)])
 
 
 @quick
@@ -119,9 +122,7 @@ def fitted(x: tuple[float, ...]) -> Line:
     """The robust line through `WINDOW` values, oldest first."""
     differences = [after - before for before, after in zip(x, x[HALF:], strict=False)]
     slope = median(differences) / HALF
-    level = median([value + slope * (WINDOW - 1 - i) for i, value in enumerate(x)])
-    agree = sum([each * slope > 0 for each in differences])
-    return Line(level=level, slope=slope, start=level - slope * (WINDOW - 1), agree=agree)
+    return Line(values=x, slope=slope, agree=sum([each * slope > 0 for each in differences]))
 
 
 def time_to(line: Line, limit: float, *, upward: bool) -> float:
@@ -129,12 +130,11 @@ def time_to(line: Line, limit: float, *, upward: bool) -> float:
 
     Infinity where it does not, or where that is not told.
     """
-    ahead, way = limit - line.level, limit - line.start
-    if (
-        (way > 0) is not upward
-        or line.slope * ahead <= 0
-        or line.agree < AGREE
-        or abs(line.level - line.start) < COVERED * abs(way)
-    ):
+    if line.agree < AGREE:
+        return float("inf")
+    level = line.level
+    start = level - line.slope * (WINDOW - 1)
+    ahead, way = limit - level, limit - start
+    if (way > 0) is not upward or line.slope * ahead <= 0 or abs(level - start) < COVERED * abs(way):
         return float("inf")
     return ahead / line.slope

@@ -23,6 +23,8 @@ from trimtab.hooks.sketch import Sign
 
 QUANTILES = {"q001": 0.001, "q01": 0.01, "q05": 0.05, "q50": 0.5, "q95": 0.95, "q99": 0.99, "q999": 0.999}
 """Those that are read, by the digits after the point."""
+MIN_BEYOND = 5
+"""Tokens that must lie beyond a quantile, on its thinner side, for it to be read."""
 MIN_BUCKET = 30
 """Tokens of a bucket below which its mean is not read."""
 
@@ -122,7 +124,7 @@ def retained_fraction(step: Step) -> float | None:
     controls = step.summary.applied
     if reported is not None or (controls.importance, controls.importance_level) != ("mis", "token"):
         return reported
-    parts = [part for part in step.parts("mismatch").values() if part.n]
+    parts = [part for part in step.parts("mismatch") if part.n]
     total = sum(part.n for part in parts)
     if total < MIN_TOKENS:
         return None
@@ -245,7 +247,11 @@ def quantiles(sketch: str, of: str) -> dict[str, Signal]:
 
 
 def _quantile(sketch: str, of: str, sign: Sign, q: float) -> Signal:
+    # 0.05 * 100 is 5, and 1 - 0.95 is below 0.05.
+    thinner, enough = min(q, 1.0 - q), MIN_BEYOND * (1 - 1e-9)
+
     def read(step: Step) -> float | None:
-        return step.quantile(sketch, sign, q)
+        tokens = step.tokens(sketch, sign)
+        return None if tokens is None or tokens.n * thinner < enough else tokens.quantile(q)
 
     return told(read, f"The {q:.1%} quantile of {of} over {sign.value}-advantage tokens, nats.")

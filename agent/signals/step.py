@@ -14,12 +14,10 @@ from itertools import accumulate
 
 from trimtab.hooks.controls import ClipBounds
 from trimtab.hooks.records import StepSummary
-from trimtab.hooks.sketch import LOWER_EDGES, SUMS, UPPER_EDGES, Sign, SignSketch
+from trimtab.hooks.sketch import BINS, LOWER_EDGES, SUMS, UPPER_EDGES, Sign, SignSketch
 
-MIN_BEYOND = 5
-"""Tokens that must lie beyond a quantile, on its thinner side, for it to be read."""
 MIN_TOKENS = 100
-"""Tokens of one sign below which it is not judged: its 5 % quantile would rest on under `MIN_BEYOND` of them."""
+"""Tokens of one sign below which it is not judged: its 5 % quantile would rest on fewer than five of them."""
 _LOWER: list[float] = LOWER_EDGES.tolist()
 _UPPER: list[float] = UPPER_EDGES.tolist()
 _SIGNS = (Sign.NEGATIVE, Sign.ZERO, Sign.POSITIVE)  # in the order of `Sketch.signs`
@@ -62,13 +60,12 @@ class Distribution:
         """Share of the tokens below x, interpolated inside the bin that x falls in: what `SignSketch` says of it."""
         if x == math.inf:
             return 1.0
-        index = bisect_right(_LOWER, x) - 1
-        place = bisect_left(self.sketch.bins, index)
+        index, bins = bisect_right(_LOWER, x) - 1, self.sketch.bins
+        place = bisect_left(bins, index)
         below = float(self._below[place])
-        if place < len(self.sketch.bins) and self.sketch.bins[place] == index:
-            lower, upper = _LOWER[index], _UPPER[index]
-            if not (math.isinf(lower) or math.isinf(upper)):
-                below += (x - lower) / (upper - lower) * self.sketch.counts[place]
+        if 0 < index < BINS - 1 and place < len(bins) and bins[place] == index:
+            lower = _LOWER[index]
+            below += (x - lower) / (_UPPER[index] - lower) * self.sketch.counts[place]
         return below / self.n
 
 
@@ -91,7 +88,7 @@ def bounds(summary: StepSummary) -> ClipBounds:
 class Step:
     """A summary, and what has been worked out of it."""
 
-    __slots__ = ("_means", "_parts", "bounds", "nominal", "summary")
+    __slots__ = ("_ample", "_means", "_parts", "bounds", "nominal", "summary")
 
     def __init__(self, summary: StepSummary) -> None:
         self.summary = summary
@@ -99,38 +96,31 @@ class Step:
         """The log-space bounds that the controls ask for."""
         self.bounds = bounds(summary)
         """Those that the loss clipped by."""
-        self._parts: dict[str, dict[Sign, Distribution]] = {}
+        self._parts = {name: tuple(map(Distribution, sketch.signs())) for name, sketch in summary.sketches.items()}
+        self._ample = {
+            (name, sign): tokens
+            for name, parts in self._parts.items()
+            for sign, tokens in zip(_SIGNS, parts, strict=True)
+            if tokens.n >= MIN_TOKENS
+        }
         self._means: dict[str, dict[str, float] | None] = {}
 
-    def parts(self, sketch: str) -> dict[Sign, Distribution]:
-        """The tokens of a sketch by sign; empty where the sketch is not there."""
-        found = self._parts.get(sketch)
-        if found is None:
-            whole = self.summary.sketches.get(sketch)
-            found = {} if whole is None else dict(zip(_SIGNS, map(Distribution, whole.signs()), strict=True))
-            self._parts[sketch] = found
-        return found
+    def parts(self, sketch: str) -> tuple[Distribution, ...]:
+        """The tokens of a sketch of each sign, negative first; empty where the sketch is not there."""
+        return self._parts.get(sketch, ())
 
     def n(self, sketch: str) -> int:
         """Tokens of a sketch, of all signs; 0 where the sketch is not there."""
-        return sum([tokens.n for tokens in self.parts(sketch).values()])
+        return sum([tokens.n for tokens in self.parts(sketch)])
 
     def tokens(self, sketch: str, sign: Sign) -> Distribution | None:
         """The tokens of one sign, if there are enough of them to judge."""
-        tokens = self.parts(sketch).get(sign)
-        return tokens if tokens is not None and tokens.n >= MIN_TOKENS else None
-
-    def quantile(self, sketch: str, sign: Sign, q: float) -> float | None:
-        """A quantile, if enough tokens lie beyond it."""
-        tokens = self.tokens(sketch, sign)
-        # 0.05 * 100 is 5, and 1 - 0.95 is below 0.05.
-        enough = tokens is not None and tokens.n * min(q, 1.0 - q) >= MIN_BEYOND * (1 - 1e-9)
-        return tokens.quantile(q) if tokens is not None and enough else None
+        return self._ample.get((sketch, sign))
 
     def means(self, sketch: str) -> Mapping[str, float] | None:
         """Means over the tokens of all signs of each of `SUMS`, if there are enough tokens to judge."""
         if sketch not in self._means:
-            n, parts = self.n(sketch), self.parts(sketch).values()
+            n, parts = self.n(sketch), self.parts(sketch)
             columns = zip(*[tokens.sketch.sums for tokens in parts], strict=True)
             pooled = [sum(column) / n for column in columns] if n >= MIN_TOKENS else None
             self._means[sketch] = None if pooled is None else dict(zip(SUMS, pooled, strict=True))

@@ -55,7 +55,7 @@ def test_log_probs_within_top_p_are_an_offset() -> None:
 def test_tokens_beyond_are_counted_outside_the_bin_of_the_bound() -> None:
     d = np.array([-1.5, -1.0, -0.5, 0.0, 1.0, 1.5, 3.0, 25.0, -25.0])
     [summary] = steps(d, 1)
-    parts = Step(summary).parts("mismatch").values()
+    parts = Step(summary).parts("mismatch")
     assert [beyond(parts, x) for x in (-20.0, -1.0, 1.0, 2.0, 20.0)] == [1, 2, 3, 2, 1]
 
 

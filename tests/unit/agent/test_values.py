@@ -8,7 +8,7 @@ import pytest
 
 from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Mode
-from trimtab.agent.values import quick, replace
+from trimtab.agent.values import maker, quick, replace
 
 
 @quick
@@ -85,3 +85,17 @@ def test_a_value_that_does_not_change_is_itself() -> None:
     assert replace(state) is state
     assert replace(state, tick=state.tick, tracks=state.tracks) is state
     assert replace(state, tracks={}) is not state
+
+
+def test_a_maker_makes_what_the_class_makes() -> None:
+    make, checked = maker(Grown), maker(Checked)
+    assert make(first=1, fourth="x") == Grown(first=1, fourth="x")
+    assert make(first=1, fourth="x", second=2.0, third={"a": 1}) == Grown(
+        first=1, fourth="x", second=2.0, third={"a": 1}
+    )
+    assert make(first=1, fourth="x").third is not make(first=1, fourth="x").third
+    assert type(make(first=1, fourth="x")) is Grown
+    with pytest.raises(TypeError, match="fourth"):
+        make(first=1)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="size: -1"):
+        checked(size=-1)
