@@ -27,6 +27,8 @@ COMMANDS = {
     "replay": "trimtab.api.cli.replay",
     "backtest": "trimtab.api.cli.backtest",
     "export": "trimtab.api.cli.export",
+    "backup": "trimtab.api.cli.backup",
+    "restore": "trimtab.api.cli.restore",
     "bench": "trimtab.api.cli.bench",
 }
 """Module of each command; it holds a function, or a `typer.Typer` group, of the command's name."""

@@ -19,6 +19,7 @@ from trimtab.api.cli.options import Db
 from trimtab.api.cli.progress import bar
 from trimtab.api.notify.settings import alert_settings
 from trimtab.api.restore import UnreadableJobError
+from trimtab.api.retention import Keep
 from trimtab.api.server import DEFAULT_PORT, bind
 from trimtab.api.server import serve as serve_until_ended
 from trimtab.api.service import Service
@@ -58,6 +59,16 @@ def serve(
     webhook_proxy: Annotated[
         str, typer.Option(metavar="URL", help="Proxy by which alone webhooks are reached, and which says which may be.")
     ] = "",
+    keep_summaries: Annotated[
+        int | None,
+        typer.Option(
+            min=1000, metavar="N", help="Keep only each job's newest N summaries whole, and roll-ups of older ones."
+        ),
+    ] = None,
+    keep_days: Annotated[
+        float | None,
+        typer.Option(min=0.01, metavar="D", help="Keep only the summaries of the last D days whole."),
+    ] = None,
     public_url: Annotated[
         str, typer.Option(metavar="URL", help="Where people reach the dashboard, for links in messages.")
     ] = "",
@@ -73,6 +84,7 @@ def serve(
         proxy=webhook_proxy,
         public_url=public_url,
     )
+    keep = Keep(summaries=keep_summaries, days=keep_days)
     service = Service.open(db, default_config=config)
     listener = bind(host, port, service.database)
     _fold_again(service, quiet=as_json)
@@ -85,7 +97,9 @@ def serve(
                 Text.assemble("trimtab serves ", (url, "bold"), f" from {service.database.name} (Ctrl-C ends it)")
             )
 
-    serve_until_ended(service, listener, ready, access=access, alerts=alerts, trusted_proxies=trusted_proxy or ())
+    serve_until_ended(
+        service, listener, ready, access=access, alerts=alerts, keep=keep, trusted_proxies=trusted_proxy or ()
+    )
 
 
 def _rate(option: str, text: str) -> Rate:

@@ -1,0 +1,45 @@
+"""`trimtab restore`."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from trimtab.api.cli.options import Db
+from trimtab.api.recovery import mark_restored, recover
+from trimtab.storage.database import Database
+from trimtab.storage.engine import StorageError
+
+
+def restore(
+    db: Db,
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="File of `trimtab backup`; without one, the database was put back by other means."),
+    ] = None,
+) -> None:
+    """Put a backup where there is no database, or an empty one, and tell every job that what came after it is lost.
+
+    No agent acts until a person sets its job's mode, and none sends anything before its trainer has reported.
+    """
+    issuer = getpass.getuser()
+    if file is not None:
+        recovered = recover(file, db, issuer=issuer)
+    elif "://" not in db and not Path(db).is_file():
+        raise StorageError(f"db: there is no file {db}; give the backup that it is to be made of")
+    else:
+        recovered = mark_restored(Database(db), issuer=issuer)
+    console = Console(soft_wrap=True)
+    told = "1 job knows of it" if len(recovered.jobs) == 1 else f"{len(recovered.jobs)} jobs know of it"
+    console.print(
+        f"{Database(db).name}: {told}. Set a job's mode to let its agent act again, and revoke the tokens that "
+        "were revoked since the backup: they are valid again.",
+        highlight=False,
+        markup=False,
+    )
+    for reason in recovered.unreadable:
+        Console(stderr=True, soft_wrap=True).print(f"warning: {reason}", style="yellow", markup=False)
