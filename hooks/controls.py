@@ -154,8 +154,10 @@ class Controls:
     """Wait at the end of a step, for no longer than the trainer allows."""
 
     def __post_init__(self) -> None:
-        for name in (f.name for f in fields(self)):
-            check_value(name, getattr(self, name))
+        for name, default in _DEFAULTS.items():
+            value = getattr(self, name)
+            if type(value) is not type(default) or value != default:  # what it is by default it can be
+                check_value(name, value)
 
     def overlaid(self, overrides: Overrides) -> Controls:
         """These controls with `overrides` laid over them.
@@ -216,7 +218,8 @@ class ClipBounds:
         return cls(low=low, high=math.log1p(controls.clip_high))
 
 
-CONTROL_NAMES: tuple[str, ...] = tuple(f.name for f in fields(Controls))
+_DEFAULTS: dict[str, ControlValue] = {f.name: f.default for f in fields(Controls)}
+CONTROL_NAMES = tuple(_DEFAULTS)
 _KINDS = get_type_hints(Controls)
 CHOICES: dict[str, tuple[str, ...]] = {name: get_args(kind) for name, kind in _KINDS.items() if get_args(kind)}
 """The values of each control that is one of several."""

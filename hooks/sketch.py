@@ -51,8 +51,8 @@ _TERMS = (
     (-1e-6, math.exp(MAX_LOG_RATIO)),
 )
 """Least and greatest that one token adds to each of `SUMS`."""
-_SQUARES = (("log_ratio", "log_ratio_sq"), ("ratio", "ratio_sq"))
-"""Sums, each with the sum of the squares of its terms."""
+_SQUARES = tuple((SUMS.index(name), SUMS.index(f"{name}_sq")) for name in ("log_ratio", "ratio"))
+"""Places of sums, each with that of the sum of the squares of its terms."""
 
 
 class Sign(StrEnum):
@@ -170,7 +170,7 @@ class SignSketch:
             raise SketchError("counts: every occupied bin holds at least one token")
         if len(self.sums) != len(SUMS):
             raise SketchError(f"sums: {len(self.sums)} values but {len(SUMS)} names ({', '.join(SUMS)})")
-        if not all(math.isfinite(value) for value in self.sums):
+        if not all(map(math.isfinite, self.sums)):
             raise SketchError("sums: every sum is finite (clamp log-ratios, count what is not finite elsewhere)")
         self._check_sums()
 
@@ -186,11 +186,11 @@ class SignSketch:
                     f"sums.{name}: {value:g} is not in [{least:g}, {most:g}], where the sum over {n} tokens must lie; "
                     f"log-ratios are clamped to +-{MAX_LOG_RATIO:g}"
                 )
-        for name, square in _SQUARES if n else ():
+        for of, squared in _SQUARES if n else ():
             # The smallest squares underflow to 0.
-            least = self.sum(name) ** 2 / n * (1 - _SLACK) - n * _UNDERFLOW
-            if self.sum(square) < least:
-                raise SketchError(f"sums.{square}: {self.sum(square):g} is below {name}^2 / {n} tokens, {least:g}")
+            least, value = self.sums[of] ** 2 / n * (1 - _SLACK) - n * _UNDERFLOW, self.sums[squared]
+            if value < least:
+                raise SketchError(f"sums.{SUMS[squared]}: {value:g} is below {SUMS[of]}^2 / {n} tokens, {least:g}")
 
     @classmethod
     def rows(cls, counts: NDArray[np.float64], sums: NDArray[np.float64]) -> list[Self]:

@@ -96,6 +96,9 @@ def test_values_at_the_edge_are_taken(name: str, value: Any) -> None:
         ("restore", 40, "restore: 40 is no checkpoint; give ATTEMPT:STEP, such as 1:40"),
         ("pin", "40", "pin: '40' is no checkpoint; give ATTEMPT:STEP, such as 1:40"),
         ("paused", 1, "paused: 1 is not true or false"),
+        ("paused", 0, "paused: 0 is not true or false"),  # equals what it is by default
+        ("lr_scale", True, "lr_scale: True is not a number in [0, 10]"),
+        ("kl_coef", False, "kl_coef: False is not a number in [0, 10]"),
         ("bf16_last", 1.01, "bf16_last: 1.01 is not a number in [0, 1]"),
         ("max_staleness", -1, "max_staleness: -1 is not a number in [0, inf]"),
         ("learning_rate", 1.0, f"learning_rate: no such control; the controls are {', '.join(CONTROL_NAMES)}"),
