@@ -218,7 +218,7 @@ class ClipBounds:
         return cls(low=low, high=math.log1p(controls.clip_high))
 
 
-_DEFAULTS: dict[str, ControlValue] = {f.name: f.default for f in fields(Controls)}
+_DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(Controls)}
 CONTROL_NAMES = tuple(_DEFAULTS)
 _KINDS = get_type_hints(Controls)
 CHOICES: dict[str, tuple[str, ...]] = {name: get_args(kind) for name, kind in _KINDS.items() if get_args(kind)}
