@@ -12,7 +12,6 @@ from pydantic_core import PydanticCustomError, ValidationError
 from trimtab.agent.changes import AGENT
 from trimtab.api.access.doorman import Doorman
 from trimtab.api.access.principal import Principal
-from trimtab.api.ingest import IngestQueue
 from trimtab.api.metrics import Metrics
 from trimtab.api.problem import ApiError
 from trimtab.api.service import Service
@@ -29,14 +28,6 @@ def _service(request: Request) -> Service:
 def _metrics(request: Request) -> Metrics:
     metrics: Metrics = request.app.state.metrics
     return metrics
-
-
-def _queue(request: Request) -> IngestQueue:
-    queue: IngestQueue = request.app.state.queue
-    return queue
-
-
-QueueOf = Annotated[IngestQueue, Depends(_queue)]
 
 
 def _principal(request: Request) -> Principal:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import Field
 
 from trimtab.api.bodies import body_of
@@ -14,14 +16,25 @@ from trimtab.api.folding import Input
 from trimtab.api.ingest import Answer
 from trimtab.api.problem import CONFLICT, ERRORS, ApiError, Problem, Problems, named, problems_of
 from trimtab.api.reported import MAX_BATCH, summaries_in, summary_in
-from trimtab.api.routes.common import MetricsOf, QueueOf, ServiceOf, check_job, origin_of
+from trimtab.api.routes.common import check_job, origin_of
 from trimtab.api.service import Service, Taken, ingested
 from trimtab.api.views import View
 from trimtab.hooks.records import Command, RecordError, StepSummary
 from trimtab.storage.store import ConflictError
 from trimtab.storage.values import Origin
 
-router = APIRouter(tags=["summaries"])
+
+class _Plain(APIRoute):
+    """A route whose function takes the request and gives the response, with nothing of the framework's in between: half
+    of what a summary would cost otherwise."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The function itself."""
+        handler: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
+        return handler
+
+
+router = APIRouter(tags=["summaries"], route_class=_Plain)
 PATH = "/v1/summaries"
 BATCH_PATH = "/v1/summaries/batch"
 
@@ -101,7 +114,7 @@ async def ingest_summary(request: Request) -> Response:
     A summary that cannot be judged any more, such as one of an older attempt, is kept in the ledger and answered with
     `ignored`. Keys that this version does not know are ignored. The body may be compressed (`gzip`, `zstd`).
     """
-    app = request.app.state  # as it is, and the answer as text: this route alone has to be fast
+    app = request.app.state
     summary = summary_in(await body_of(request))
     check_job(request, summary.job)
     with app.metrics.ingest() as count:
@@ -116,20 +129,22 @@ async def ingest_summary(request: Request) -> Response:
 
 @router.post(
     BATCH_PATH,
+    response_model=BatchAnswer,
     responses={**ERRORS, **ENCODED},
     openapi_extra={"requestBody": _body(_MANY, [EXAMPLE])},
     summary="Report several training steps",
 )
-async def ingest_batch(request: Request, service: ServiceOf, queue: QueueOf, metrics: MetricsOf) -> BatchAnswer:
+async def ingest_batch(request: Request) -> Response:
     """Take the summaries of several steps, of one job or of many, in their order.
 
     Each is taken or refused for itself, as if it had come alone, and the answer says what became of it; so the status
     is 200 unless the body is no list at all. The body may be compressed (`gzip`, `zstd`).
     """
+    app = request.app.state
     origin, items = origin_of(request), summaries_in(await body_of(request))
-    inputs = [_input(request, service, item, origin) for item in items]
-    with metrics.ingest() as count:
-        stored = iter(await queue.put([one for one in inputs if isinstance(one, Input)]))
+    inputs = [_input(request, app.service, item, origin) for item in items]
+    with app.metrics.ingest() as count:
+        stored = iter(await app.queue.put([one for one in inputs if isinstance(one, Input)]))
         answers = [next(stored) if isinstance(one, Input) else one for one in inputs]
         for answer in answers:
             count(answer if isinstance(answer, Exception) else ingested(answer).result)
@@ -138,7 +153,8 @@ async def ingest_batch(request: Request, service: ServiceOf, queue: QueueOf, met
     commands = {
         job: answer[1].command for job, answer in zip(jobs, taken, strict=True) if not isinstance(answer, Exception)
     }
-    return BatchAnswer(results=list(map(_item, answers)), commands=commands)
+    told = BatchAnswer(results=list(map(_item, answers)), commands=commands)
+    return Response(told.model_dump_json(), media_type="application/json")
 
 
 def _input(
