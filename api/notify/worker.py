@@ -193,8 +193,11 @@ class AlertWorker:
     @staticmethod
     @contextlib.contextmanager
     def _patiently() -> Iterator[None]:
-        """A database that does not answer is asked again later; what it holds is not lost."""
+        """A database that does not answer is asked again later, and whatever else fails is tried again: as long as the
+        service runs, somebody relies on being told."""
         try:
             yield
         except DBAPIError as error:
             _log.warning("alerts wait for the database: %s", error.orig)
+        except Exception:
+            _log.exception("alerts could not be told of, and are tried again")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, StrictBool
 from pydantic_core import PydanticCustomError
 
 from trimtab.api.notify.shapes import SHAPES
@@ -31,7 +31,9 @@ def _different(items: list[Any]) -> list[Any]:
 
 
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=_TEXT, description="What it is called.")]
-ShapeName = Annotated[str, AfterValidator(_known), Field(description=f"What it takes: {', '.join(SHAPES)}.")]
+ShapeName = Annotated[
+    str, AfterValidator(_known), Field(description="What it takes.", json_schema_extra={"enum": list(SHAPES)})
+]
 Url = Annotated[str, Field(min_length=1, max_length=MAX_URL, pattern=_TEXT, description="Where it is reached.")]
 Key = Annotated[str, Field(pattern="^[0-9A-Za-z]{32}$", description="PagerDuty's routing key.")]
 Globs = Annotated[
@@ -40,9 +42,11 @@ Globs = Annotated[
 ]
 Kinds = Annotated[list[AlertKind], AfterValidator(_different), Field(min_length=1, description="What it is told of.")]
 Least = Annotated[Severity, Field(description="The least that it is told of.")]
-Wait = Annotated[float, Field(ge=0, le=HOUR_S, description="Seconds from a change until it is told.")]
-Interval = Annotated[float, Field(ge=1, le=86400, description="Least seconds between two messages on one job.")]
-Repeat = Annotated[float, Field(ge=10, le=WEEK_S)]
+Wait = Annotated[float, Field(strict=True, ge=0, le=HOUR_S, description="Seconds from a change until it is told.")]
+Interval = Annotated[
+    float, Field(strict=True, ge=1, le=86400, description="Least seconds between two messages on one job.")
+]
+Repeat = Annotated[float, Field(strict=True, ge=10, le=WEEK_S)]
 REPEAT = "Seconds after which what still fires is told again; null for never."
 Why = Annotated[str, Field(max_length=1000, pattern=_TEXT, description="Why, for the audit log.")]
 
@@ -60,7 +64,7 @@ class NewWebhook(Body):
     group_wait: Wait | None = None
     group_interval: Interval | None = None
     repeat_interval: Repeat | None = Field(default=None, description=REPEAT)
-    send_resolved: bool = Field(default=True, description="Whether it is told that something is over.")
+    send_resolved: StrictBool = Field(default=True, description="Whether it is told that something is over.")
     reason: Why = ""
 
 
@@ -76,15 +80,15 @@ class WebhookPatch(Body):
     group_wait: Wait | None = None
     group_interval: Interval | None = None
     repeat_interval: Repeat | None = Field(default=None, description=REPEAT)
-    send_resolved: bool | None = None
-    enabled: bool | None = Field(default=None, description="When it is again, it is told of what fires then.")
+    send_resolved: StrictBool | None = None
+    enabled: StrictBool | None = Field(default=None, description="When it is again, it is told of what fires then.")
     reason: Why = ""
 
 
 class Rotation(Body):
     """How the secret is replaced."""
 
-    overlap: Annotated[float, Field(ge=0, le=WEEK_S)] = Field(
+    overlap: Annotated[float, Field(strict=True, ge=0, le=WEEK_S)] = Field(
         default=86400.0, description="Seconds for which messages are signed with the old secret too."
     )
     reason: Why = ""

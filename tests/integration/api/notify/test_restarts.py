@@ -6,11 +6,13 @@ import asyncio
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 
 from alerting import FIRING, LOOPBACK, RESOLVED, Office, event, firing, resolved, told
 from postgres import PostgresServer
 from receivers import Handler, Receiver, held, reply
+from sqlalchemy.exc import OperationalError
 
 from trimtab.api.notify.notification import Notification
 from trimtab.api.notify.posting import Poster
@@ -94,6 +96,30 @@ def test_it_goes_on_by_itself_until_it_is_told_to_stop(office: Office) -> None:
             await running
 
         asyncio.run(serve())
+    assert told(receiver.received) == [FIRING]
+
+
+def test_a_database_that_goes_away_and_comes_back_is_waited_for(postgres: PostgresServer) -> None:
+    with postgres.database() as url, Receiver() as receiver:
+        office = Office(url)
+        office.add(receiver)
+
+        async def serve() -> None:
+            stop = asyncio.Event()
+            running = asyncio.create_task(office.worker(Poster(LOOPBACK)).run(stop))
+            await asyncio.to_thread(postgres.stop)
+            await asyncio.sleep(1.5)  # longer than the worker waits before it looks again
+            assert not running.done()
+            await asyncio.to_thread(postgres.start)
+            while not receiver.received:
+                with suppress(OperationalError):  # connections of the pool are found dead one after another
+                    await asyncio.to_thread(office.happen, firing())
+                await asyncio.sleep(0.1)
+            stop.set()
+            await running
+
+        asyncio.run(serve())
+        office.close()
     assert told(receiver.received) == [FIRING]
 
 

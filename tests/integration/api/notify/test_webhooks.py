@@ -336,6 +336,17 @@ def test_a_service_that_is_killed_between_fire_and_resolve_tells_both(tmp_path: 
     ]
 
 
+def test_a_service_that_is_asked_to_end_tells_first_what_is_due(tmp_path: Path, receiver: Receiver) -> None:
+    flags = ("--allow-http-webhooks", "--allow-private-webhooks", "127.0.0.0/8")
+    with serving(tmp_path / "agent.db", *flags) as (process, url):
+        with Client(url) as client:
+            client.add_webhook("team", "trimtab", url=receiver.url, **PROMPT)
+            client.ingest(broken(0))
+        process.terminate()
+        process.wait(30)
+    assert told(receiver.received) == [("alerts.firing", [("nonfinite", "firing")])]
+
+
 def test_networks_and_addresses_that_are_none_are_refused() -> None:
     for option, wanted in (
         ("allow-private-webhooks", {"private": ["10.0.0.1/8"]}),
