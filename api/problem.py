@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from trimtab.agent.operator import OperatorError
 from trimtab.api.access.redaction import redacted
@@ -26,6 +27,7 @@ from trimtab.storage.queries import UnknownJobError
 from trimtab.storage.store import ConfigFixedError, ConflictError
 
 MAX_SHOWN = 200
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _FIELD_PREFIX = re.compile(r"(?:Value error, )?([\w.]+(?:, [\w.]+)*): ")
 _log = logging.getLogger("trimtab.api")
 
@@ -144,7 +146,10 @@ def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
             on_invalid(request)
             problem = Problem(field="body", value=None, message=f"not JSON: {_unread(error.__cause__)}")
             return answer(HTTPStatus.UNPROCESSABLE_ENTITY, [problem])
-        return answer(error.status_code, [Problem(field="", value=None, message=str(error.detail))])
+        headers = dict(error.headers or {})
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = ", ".join(_methods(request))  # the framework names those of one route alone
+        return answer(error.status_code, [Problem(field="", value=None, message=str(error.detail))], headers)
 
     def unknown_job(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, UnknownJobError)
@@ -188,6 +193,15 @@ def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
     app.add_exception_handler(DBAPIError, database)
     app.add_exception_handler(UnreadableJobError, unreadable)
     app.add_exception_handler(Exception, broken)
+
+
+def _methods(request: Request) -> list[str]:
+    """What the path of a request takes."""
+    return [
+        method
+        for method in METHODS
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in request.app.routes)
+    ]
 
 
 def _is_json(content_type: str) -> bool:

@@ -17,6 +17,7 @@ from pydantic_core import to_json
 
 from trimtab.api.portable import shown_text
 from trimtab.api.routes.common import Value
+from trimtab.api.strict import strict_validator
 from trimtab.hooks.controls import CONTROL_NAMES, ControlError, Controls, ControlValue, check_value, no_such_control
 from trimtab.hooks.records import StepSummary
 from trimtab.storage.codec import SUMMARY
@@ -49,15 +50,16 @@ class ReportedSummary(StepSummary):
     overrides: Annotated[dict[str, Value], AfterValidator(_possible)] = field(default_factory=dict)
 
 
-_ONE: TypeAdapter[ReportedSummary] = TypeAdapter(ReportedSummary)
-_MANY: TypeAdapter[list[ReportedSummary]] = TypeAdapter(Annotated[list[ReportedSummary], Field(max_length=MAX_BATCH)])
+_SUMMARY: TypeAdapter[ReportedSummary] = TypeAdapter(ReportedSummary)
+_ONE = strict_validator(_SUMMARY)
+_MANY = strict_validator(TypeAdapter(Annotated[list[ReportedSummary], Field(max_length=MAX_BATCH)]))
 _ITEMS: TypeAdapter[list[Any]] = TypeAdapter(Annotated[list[Any], Field(max_length=MAX_BATCH)])
 _FIELDS = tuple(one.name for one in fields(StepSummary))
 
 
 def schemas() -> dict[str, Any]:
     """Schemas of a reported summary and of its parts, by name, for the description of the API."""
-    whole = _ONE.json_schema(ref_template="#/components/schemas/{model}")
+    whole = _SUMMARY.json_schema(ref_template="#/components/schemas/{model}")
     parts = whole.pop("$defs", {})
     written: dict[str, Any] = json.loads(to_json({**parts, "ReportedSummary": whole}, inf_nan_mode="strings"))
     return written

@@ -28,7 +28,10 @@ class Patch(Reasoned):
         min_length=1, description="By control: the value to set, or null to leave it to the run again."
     )
     base_generation: int | None = Field(
-        default=None, ge=0, description="Generation that the change was worked out against; another one gets 409."
+        default=None,
+        ge=0,
+        strict=True,
+        description="Generation that the change was worked out against; another one gets 409.",
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from http import HTTPStatus
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi import Body as BodyParameter
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from trimtab.agent.config import AgentConfig
 from trimtab.agent.state import Mode, State
@@ -20,6 +20,7 @@ from trimtab.api.routes.acting import Reasoned
 from trimtab.api.routes.common import JobName, PrincipalOf, Reason, ServiceOf, check_job
 from trimtab.api.routes.paging import MAX_PAGE, PAGE, CursorOf, Limit, Page, paged
 from trimtab.api.service import Service
+from trimtab.api.strict import check_numbers
 from trimtab.hooks.records import MAX_JOB_LENGTH
 from trimtab.storage.archive import Archive
 from trimtab.storage.overview import Attempt
@@ -27,10 +28,15 @@ from trimtab.storage.overview import Attempt
 router = APIRouter(tags=["jobs"])
 
 
+def _numbers(config: Any) -> Any:
+    check_numbers(AgentConfig, config)
+    return config
+
+
 class Registration(Reasoned):
     """What a job is to be registered with; nothing of it is mandatory."""
 
-    config: AgentConfig | None = Field(
+    config: Annotated[AgentConfig | None, BeforeValidator(_numbers)] = Field(
         default=None,
         description="The agent's settings; what is missing has its default. Fixed by the first ledger row.",
     )

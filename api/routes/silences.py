@@ -27,7 +27,7 @@ class Silences(View):
 class NewSilence(Reasoned):
     """For how long, and why."""
 
-    steps: Annotated[int, Field(ge=1, le=MOST)] | None = Field(
+    steps: Annotated[int, Field(strict=True, ge=1, le=MOST)] | None = Field(
         default=None, description="Steps that it lasts; null until it is cancelled."
     )
 

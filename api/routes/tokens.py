@@ -73,7 +73,7 @@ class NewToken(Body):
     job: Annotated[str, Field(max_length=MAX_JOB_LENGTH)] | None = Field(
         default=None, description="For the scope `ingest`, and for it alone: the job that it is for."
     )
-    expires_in: Annotated[float, Field(gt=0, le=MAX_LIFE_S)] | None = Field(
+    expires_in: Annotated[float, Field(strict=True, gt=0, le=MAX_LIFE_S)] | None = Field(
         default=None, description="Seconds that it lasts; null until it is revoked."
     )
 
@@ -81,7 +81,7 @@ class NewToken(Body):
 class Rotation(Body):
     """How a secret is replaced."""
 
-    overlap: Annotated[float, Field(ge=0, le=MAX_OVERLAP_S)] = Field(
+    overlap: Annotated[float, Field(strict=True, ge=0, le=MAX_OVERLAP_S)] = Field(
         default=OVERLAP_S, description="Seconds for which the old secret is taken still; 0 for one that leaked."
     )
     reason: Why = ""

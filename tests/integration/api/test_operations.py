@@ -83,6 +83,7 @@ def test_the_wrong_method_gets_405_in_the_one_shape(http: httpx.Client) -> None:
     response = http.delete("/v1/jobs")
     assert response.status_code == 405
     assert response.json()["errors"]
+    assert (response.headers["allow"], http.post("/v1/jobs/run/controls").headers["allow"]) == ("GET", "GET, PATCH")
 
 
 def test_every_request_body_has_examples_that_the_service_reads(client: Client, http: httpx.Client) -> None:
