@@ -35,7 +35,7 @@ def migrate(connection: Connection) -> None:
             if sqlite and (broken := connection.exec_driver_sql("PRAGMA foreign_key_check").first()):
                 raise StorageError(f"db: row {broken[1]} of the table {broken[0]} refers to none of {broken[2]}")
     finally:
-        if sqlite:
+        if sqlite and not connection.invalidated:  # a Ctrl-C gives the driver's connection up
             _pragma(connection, "foreign_keys=ON")
 
 
