@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Protocol
 
 GRACE_S = 10.0
-"""Seconds that a worker has to finish what it began once the app ends."""
+"""Seconds that the workers have, together, to finish what they began once the app ends."""
+FIRST_RETRY_S = 1.0
+LAST_RETRY_S = 60.0
+"""Seconds until a worker that has failed works again: twice as many after each failure, up to this."""
 _log = logging.getLogger("trimtab.api")
 
 
@@ -17,33 +20,65 @@ class Worker(Protocol):
     """Something that goes on until it is told to stop."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set; then finish what was begun and return."""
+        """Work until `stop` is set; then finish what was begun and return. It may be called again after it raised."""
 
 
-@contextlib.asynccontextmanager
-async def at_work(workers: Sequence[Worker]) -> AsyncIterator[None]:
-    """Have the workers work while the block runs; they are stopped in the reverse order of their start.
+class Background:
+    """The workers of one app, for one event loop.
 
-    A worker that fails takes nothing else with it: it is logged.
+    One that fails takes nothing else with it: it is logged, and works again after a while.
     """
-    running = []
-    for worker in workers:
-        stop = asyncio.Event()
-        running.append((stop, asyncio.create_task(_work(worker, stop))))
-    try:
-        yield
-    finally:
-        for stop, task in reversed(running):
-            stop.set()
-            done, _ = await asyncio.wait((task,), timeout=GRACE_S)
-            if not done:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
 
+    def __init__(
+        self, workers: Iterable[Worker] = (), *, first_retry_s: float = FIRST_RETRY_S, grace_s: float = GRACE_S
+    ) -> None:
+        self._workers = list(workers)
+        self._first_retry_s, self._grace_s = first_retry_s, grace_s
+        self._idle: dict[str, str] = {}
 
-async def _work(worker: Worker, stop: asyncio.Event) -> None:
-    try:
-        await worker.run(stop)
-    except Exception:
-        _log.exception("%s has failed, and does nothing any more", type(worker).__name__)
+    def add(self, worker: Worker) -> None:
+        """Have it work too, from the next start of the app on."""
+        self._workers.append(worker)
+
+    @property
+    def idle(self) -> Mapping[str, str]:
+        """Why workers do not work that should, by their names."""
+        return self._idle
+
+    @contextlib.asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        """Have the workers work while the block runs; they are stopped in the reverse order of their start."""
+        running = []
+        for worker in self._workers:
+            stop = asyncio.Event()
+            running.append((stop, asyncio.create_task(self._keep_at_work(worker, stop), name=type(worker).__name__)))
+        try:
+            yield
+        finally:
+            last = asyncio.get_running_loop().time() + self._grace_s
+            for stop, task in reversed(running):
+                stop.set()
+                done, _ = await asyncio.wait((task,), timeout=max(0.0, last - asyncio.get_running_loop().time()))
+                if not done:
+                    _log.warning("%s has not ended within %.0f s, and is given up", task.get_name(), self._grace_s)
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
+
+    async def _keep_at_work(self, worker: Worker, stop: asyncio.Event) -> None:
+        name, wait = type(worker).__name__, self._first_retry_s
+        while True:
+            try:
+                await worker.run(stop)
+                why = "has ended by itself"
+            except Exception as error:
+                _log.exception("%s has failed", name)
+                why = f"has failed ({type(error).__name__}; the log has the details)"
+            if stop.is_set():
+                return
+            self._idle[name] = f"{why}, and works again in {wait:g} s"
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), wait)
+                return
+            self._idle.pop(name, None)
+            wait = min(2 * wait, LAST_RETRY_S)
