@@ -12,9 +12,9 @@ from fastapi.staticfiles import StaticFiles
 
 from trimtab.api import problem
 from trimtab.api.access.description import describe
-from trimtab.api.access.doorman import AccessSettings, Doorman
+from trimtab.api.access.doorman import Doorman
 from trimtab.api.access.gate import Gate
-from trimtab.api.background import at_work
+from trimtab.api.background import Background
 from trimtab.api.description import complete, operation_id
 from trimtab.api.guard import Guard
 from trimtab.api.hub import Hub
@@ -23,10 +23,11 @@ from trimtab.api.metrics import Metrics
 from trimtab.api.metrics.responses import CountedResponses
 from trimtab.api.notify.desk import Desk
 from trimtab.api.notify.posting import Poster
-from trimtab.api.notify.settings import AlertSettings
 from trimtab.api.notify.worker import AlertWorker
+from trimtab.api.readiness import Readiness
 from trimtab.api.reported import schemas
-from trimtab.api.retention import Keep, Retention
+from trimtab.api.request_log import LoggedRequests
+from trimtab.api.retention import Retention
 from trimtab.api.routes import (
     audit,
     baselines,
@@ -51,12 +52,13 @@ from trimtab.api.routes import (
     webhooks,
 )
 from trimtab.api.service import Service
+from trimtab.api.settings import Settings
 from trimtab.storage.endpoints import Endpoints
 
 DESCRIPTION = """Watches the training runs that report to it and, as far as a job's mode allows, changes its controls.
 
 Numbers that are not finite are the strings "NaN", "Infinity" and "-Infinity"; null means *not observed*.
-Every error is `{"errors": [{"field", "value", "message"}]}`."""
+Every error is `{"errors": [{"field", "value", "message"}]}`, and every answer names its request in `x-request-id`."""
 ROUTES = (
     summaries,  # first, as most requests are for it
     jobs,
@@ -83,13 +85,9 @@ ROUTES = (
 STATIC = Path(__file__).resolve().parent / "static"
 
 
-def create_app(
-    service: Service,
-    access: AccessSettings | None = None,
-    alerts: AlertSettings | None = None,
-    keep: Keep | None = None,
-) -> FastAPI:
+def create_app(service: Service, settings: Settings | None = None) -> FastAPI:
     """The application on a service whose store is migrated."""
+    settings = settings or Settings()
     app = FastAPI(
         title="trimtab",
         version=version("trimtab"),
@@ -97,7 +95,7 @@ def create_app(
         docs_url=None,  # both pages load scripts from elsewhere
         redoc_url=None,
         generate_unique_id_function=operation_id,
-        lifespan=lambda app: at_work(app.state.workers),
+        lifespan=lambda app: app.state.background.at_work(),
     )
     app.state.service = service
     app.state.queue = queue = IngestQueue(service)
@@ -105,23 +103,25 @@ def create_app(
     app.state.replaying = asyncio.Lock()
     service.listeners.append(hub.stored)
     app.state.metrics = metrics = Metrics(service, queue)
-    alerts = alerts or AlertSettings()
-    poster = Poster(alerts.policy)
+    poster = Poster(settings.alerts.policy)
     app.state.desk = Desk(Endpoints(service.database), poster, service.clock)
     app.state.alerts = teller = AlertWorker(
-        service.database, poster, clock=service.clock, link=alerts.link, on_delivery=metrics.delivered
+        service.database, poster, clock=service.clock, link=settings.alerts.link, on_delivery=metrics.delivered
     )
-    retention = Retention(service, keep or Keep())
-    app.state.workers = [retention, teller, queue, hub]  # the last one stops first: what is stored last is told too
+    retention = Retention(service, settings.keep)
+    # The last one stops first: what is stored last is told too.
+    app.state.background = background = Background([retention, teller, queue, hub])
+    app.state.readiness = Readiness(service.database, queue, background)
     metrics.follow("trimtab_stream_watchers", "Readers of the live stream.", lambda: hub.watchers)
     slow = "Readers of the live stream that were sent away, since they read too slowly."
     metrics.follow("trimtab_stream_slow_watchers", slow, lambda: hub.sent_away, grows=True)
     for routes in ROUTES:
         app.include_router(routes.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    app.state.doorman = doorman = Doorman(service.database, access, clock=service.clock)
+    app.state.doorman = doorman = Doorman(service.database, settings.access, clock=service.clock)
     app.add_middleware(Gate, doorman=doorman)
     app.add_middleware(Guard)
+    app.add_middleware(LoggedRequests)
     app.add_middleware(CountedResponses, metrics=metrics)  # the last one stands before all others
     _describe(app)
     problem.install(app, on_invalid=lambda request: _count_invalid(request, metrics))

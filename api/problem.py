@@ -125,7 +125,7 @@ def problems_of(error: RequestValidationError) -> list[Problem]:
 
 
 def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
-    """Make every failure of the app answer in the one shape; `on_invalid` hears of requests that could not be read."""
+    """Make every refusal of the app answer in the one shape; `on_invalid` hears of requests that could not be read."""
 
     def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
@@ -177,10 +177,6 @@ def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
         problem = Problem(field="job", value=error.job, message=str(error))
         return answer(HTTPStatus.SERVICE_UNAVAILABLE, [problem])  # so that the trainer keeps what it has to say
 
-    def broken(_: Request, error: Exception) -> JSONResponse:
-        message = f"internal error ({type(error).__name__}); the service's log has the details"
-        return answer(HTTPStatus.INTERNAL_SERVER_ERROR, [Problem(field="", value=None, message=message)])
-
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(ApiError, refused)
     app.add_exception_handler(HTTPException, http)
@@ -192,7 +188,6 @@ def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
     app.add_exception_handler(OperatorError, unfit)
     app.add_exception_handler(DBAPIError, database)
     app.add_exception_handler(UnreadableJobError, unreadable)
-    app.add_exception_handler(Exception, broken)
 
 
 def _methods(request: Request) -> list[str]:

@@ -8,21 +8,16 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import uvicorn
-from fastapi import FastAPI
-
-from trimtab.api.access.doorman import AccessSettings
-from trimtab.api.access.redaction import handlers_in_use, redact_logs
 from trimtab.api.access.scopes import Scope
 from trimtab.api.app import create_app
 from trimtab.api.errors import UserError
 from trimtab.api.guard import is_loopback
-from trimtab.api.notify.settings import AlertSettings
-from trimtab.api.retention import Keep
+from trimtab.api.lifecycle import Server
 from trimtab.api.service import Service
+from trimtab.api.settings import Settings
 from trimtab.storage.database import Database
 from trimtab.storage.tokens import Tokens
 
@@ -34,7 +29,7 @@ class BindError(UserError):
 
 
 def bind(host: str, port: int, database: Database) -> socket.socket:
-    """A listening socket; port 0 takes any free one.
+    """A socket that is to listen, where nobody can connect to it yet; port 0 takes any free one.
 
     Raises:
         BindError: the host can be reached by others and the database has no admin's token; or the port is taken.
@@ -50,11 +45,14 @@ def bind(host: str, port: int, database: Database) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(128)
     except OSError as error:
         listener.close()
-        raise BindError(f"port: cannot listen on {host}:{port} ({error.strerror}); give another, or 0") from error
+        raise _taken(host, port, error) from error
     return listener
+
+
+def _taken(host: str, port: int, error: OSError) -> BindError:
+    return BindError(f"port: cannot listen on {host}:{port} ({error.strerror}); give another, or 0")
 
 
 def _has_admin(database: Database) -> bool:
@@ -69,41 +67,31 @@ def url_of(listener: socket.socket) -> str:
 
 
 def serve(
-    service: Service,
-    listener: socket.socket,
-    on_ready: Callable[[str], None],
-    *,
-    access: AccessSettings | None = None,
-    alerts: AlertSettings | None = None,
-    keep: Keep | None = None,
-    trusted_proxies: Sequence[str] = (),
+    service: Service, listener: socket.socket, on_ready: Callable[[str], None], settings: Settings | None = None
 ) -> None:
     """Serve until a signal ends it; `on_ready` gets the address once requests are answered.
 
-    Where a request comes from, and by which scheme, is taken from the headers of `trusted_proxies` (addresses) alone.
+    Raises:
+        BindError: the port was taken after all.
     """
-    server = _Server(
-        create_app(service, access, alerts, keep),
-        on_ready=lambda: on_ready(url_of(listener)),
-        trusted_proxies=trusted_proxies,
-    )
-    redact_logs(handlers_in_use())  # uvicorn has made its own by now
-    server.run(sockets=[listener])
+    settings = settings or Settings()
+    url = url_of(listener)
+    try:
+        listener.listen()
+    except OSError as error:
+        raise _taken(*listener.getsockname()[:2], error) from error
+    Server(create_app(service, settings), lambda: on_ready(url), settings).run(sockets=[listener])
 
 
 @contextmanager
 def running(
-    service: Service,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    *,
-    access: AccessSettings | None = None,
-    alerts: AlertSettings | None = None,
+    service: Service, host: str = "127.0.0.1", port: int = 0, *, settings: Settings | None = None
 ) -> Iterator[str]:
     """Serve in a thread while the block runs; gives the address. Raises `BindError`."""
+    settings = settings or Settings()
     listener = bind(host, port, service.database)
     ready = threading.Event()
-    server = _Server(create_app(service, access, alerts), on_ready=ready.set)
+    server = Server(create_app(service, settings), ready.set, settings)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="trimtab-service", daemon=True)
     thread.start()
     ready.wait()
@@ -113,29 +101,3 @@ def running(
         server.should_exit = True
         thread.join()
         listener.close()
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, app: FastAPI, on_ready: Callable[[], None], trusted_proxies: Sequence[str] = ()) -> None:
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            timeout_graceful_shutdown=5,
-            server_header=False,
-            proxy_headers=bool(trusted_proxies),
-            forwarded_allow_ips=list(trusted_proxies),
-        )
-        super().__init__(config)
-        self._app = app
-        self._on_ready = on_ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
-        await super().startup(sockets=sockets)
-        self._on_ready()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams, which would go on for good, and then everything else."""
-        self._app.state.hub.close()
-        await super().shutdown(sockets=sockets)

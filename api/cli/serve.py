@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
+import sys
+from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -17,12 +21,19 @@ from trimtab.api.calibration import references
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.options import Db
 from trimtab.api.cli.progress import bar
+from trimtab.api.logs import LogFormat, LogLevel, log_to
 from trimtab.api.notify.settings import alert_settings
 from trimtab.api.restore import UnreadableJobError
 from trimtab.api.retention import Keep
 from trimtab.api.server import DEFAULT_PORT, bind
 from trimtab.api.server import serve as serve_until_ended
 from trimtab.api.service import Service
+from trimtab.api.settings import Settings
+from trimtab.storage.database import Database
+from trimtab.storage.serving import sole_server
+
+SWITCH_S = 0.0005
+_log = logging.getLogger("trimtab.api")
 
 
 def serve(
@@ -72,9 +83,16 @@ def serve(
     public_url: Annotated[
         str, typer.Option(metavar="URL", help="Where people reach the dashboard, for links in messages.")
     ] = "",
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option(help="How the log, on standard error, is written.", show_default="text on a terminal, else json"),
+    ] = None,
+    log_level: Annotated[LogLevel, typer.Option(help="The least that is logged.")] = LogLevel.INFO,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
 ) -> None:
     """Run the agent: take step summaries, watch, and answer with commands."""
+    form = log_format or (LogFormat.TEXT if sys.stderr.isatty() else LogFormat.JSON)
+    log_to(sys.stderr, form, log_level)
     config = AgentConfig(references=references(calibration or []))
     limits = Limits(ingest=_rate("ingest-limit", ingest_limit), control=_rate("control-limit", control_limit))
     access = AccessSettings(allowed_hosts=frozenset(map(str.lower, allowed_host or ())), limits=limits)
@@ -85,21 +103,26 @@ def serve(
         public_url=public_url,
     )
     keep = Keep(summaries=keep_summaries, days=keep_days)
-    service = Service.open(db, default_config=config)
-    listener = bind(host, port, service.database)
-    _fold_again(service, quiet=as_json)
+    settings = Settings(access=access, alerts=alerts, keep=keep, trusted_proxies=tuple(trusted_proxy or ()))
+    # While one thread folds summaries, the event loop answers others; it would wait 5 ms for each turn otherwise.
+    sys.setswitchinterval(SWITCH_S)
+    database = Database(db)
+    with sole_server(database):
+        _log.info("trimtab %s starts on %s", version("trimtab"), database.name)
+        database.migrate()
+        with closing(Service(database, default_config=config)) as service:
+            listener = bind(host, port, database)
+            _fold_again(service, quiet=as_json or form is LogFormat.JSON)
+            serve_until_ended(service, listener, lambda url: _tell(url, database.name, as_json), settings)
+    _log.info("has ended")
 
-    def ready(url: str) -> None:
-        if as_json:
-            print(json.dumps({"ready": True, "url": url, "db": service.database.name}), flush=True)
-        else:
-            Console(soft_wrap=True).print(
-                Text.assemble("trimtab serves ", (url, "bold"), f" from {service.database.name} (Ctrl-C ends it)")
-            )
 
-    serve_until_ended(
-        service, listener, ready, access=access, alerts=alerts, keep=keep, trusted_proxies=trusted_proxy or ()
-    )
+def _tell(url: str, db: str, as_json: bool) -> None:
+    """The ready line."""
+    if as_json:
+        print(json.dumps({"ready": True, "url": url, "db": db}), flush=True)
+        return
+    Console(soft_wrap=True).print(Text.assemble("trimtab serves ", (url, "bold"), f" from {db} (Ctrl-C ends it)"))
 
 
 def _rate(option: str, text: str) -> Rate:
@@ -112,9 +135,11 @@ def _rate(option: str, text: str) -> Rate:
 def _fold_again(service: Service, *, quiet: bool) -> None:
     """Bring the states that another version left up to date before a trainer waits for them."""
     stale = service.stale()
+    if stale:
+        _log.info("folding the ledgers of %d jobs again, which another version left", len(stale))
     with bar("folding ledgers again", sum(job.rows for job in stale), quiet=quiet) as watch:
         for job in stale:
             try:
                 service.rebuild(job.name, watch)
             except UnreadableJobError as error:
-                Console(stderr=True, soft_wrap=True).print(f"warning: {error}", style="yellow", markup=False)
+                _log.warning("%s", error)

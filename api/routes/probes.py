@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from trimtab.api.problem import Problem, Problems, answer
-from trimtab.api.routes.common import MetricsOf, ServiceOf
+from trimtab.api.problem import Problems, answer
+from trimtab.api.readiness import Readiness
+from trimtab.api.routes.common import MetricsOf
 from trimtab.api.views import View
 
 router = APIRouter(tags=["operations"])
@@ -32,13 +33,11 @@ async def livez() -> Alive:
     response_model=Alive,
     responses={HTTPStatus.SERVICE_UNAVAILABLE: {"model": Problems, "description": "It cannot; the errors say why."}},
 )
-def readyz(service: ServiceOf) -> Response | Alive:
-    """The database answers and its schema is the newest."""
-    reasons = service.database.not_ready()
-    if reasons:
-        problems = [Problem(field="database", value=None, message=reason) for reason in reasons]
-        return answer(HTTPStatus.SERVICE_UNAVAILABLE, problems)
-    return Alive()
+async def readyz(request: Request) -> Response | Alive:
+    """The database answers and its schema is the newest, there is room for what comes, and every worker works."""
+    readiness: Readiness = request.app.state.readiness
+    reasons = await readiness.reasons()
+    return answer(HTTPStatus.SERVICE_UNAVAILABLE, reasons) if reasons else Alive()
 
 
 @router.get("/metrics", summary="Prometheus metrics", response_class=Response)

@@ -25,6 +25,7 @@ def test_not_loopback(host: str) -> None:
 def test_a_taken_port_is_told(tmp_path: Path) -> None:
     database = Database(tmp_path / "agent.db")
     with bind("127.0.0.1", 0, database) as listener:
+        listener.listen()
         port = listener.getsockname()[1]
         assert url_of(listener) == f"http://127.0.0.1:{port}"
         with pytest.raises(BindError, match=f"cannot listen on 127.0.0.1:{port}"):

@@ -12,6 +12,7 @@ from trimtab.api.access.limits import Limits, Rate
 from trimtab.api.access.scopes import Scope
 from trimtab.api.server import running
 from trimtab.api.service import Service
+from trimtab.api.settings import Settings
 from trimtab.hooks.layout import Report
 from trimtab.hooks.records import StepSummary
 from trimtab.hooks.transport.http import HttpTransport
@@ -24,7 +25,7 @@ WRONG = "ttb_Ab12Cd34_" + "x" * 43
 
 @contextmanager
 def limited(service: Service, **rates: Rate) -> Iterator[str]:
-    with running(service, access=AccessSettings(limits=Limits(**rates))) as url:
+    with running(service, settings=Settings(access=AccessSettings(limits=Limits(**rates)))) as url:
         yield url
 
 

@@ -12,6 +12,7 @@ from trimtab.api.access.scopes import ADMIN, ENDPOINTS, GRANTS, INGEST, OPEN, Sc
 from trimtab.api.app import create_app
 from trimtab.api.server import running
 from trimtab.api.service import Service
+from trimtab.api.settings import Settings
 
 SUMMARY = {"job": "run", "attempt": 1, "step": 0}
 
@@ -38,7 +39,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict
     service = Service.open(tmp_path_factory.mktemp("scopes") / "agent.db")
     held: dict[Scope | None, str | None] = {scope: issued(service, scope) for scope in Scope}
     service.register("run", config=None, mode=None, issuer="test", reason="test")
-    with running(service, access=UNLIMITED) as url:
+    with running(service, settings=Settings(access=UNLIMITED)) as url:
         yield url, {**held, None: None}
     service.close()
 

@@ -14,6 +14,7 @@ from trimtab.api.access.sessions import COOKIE, LIFETIME_S
 from trimtab.api.app import create_app
 from trimtab.api.server import running
 from trimtab.api.service import Service
+from trimtab.api.settings import Settings
 from trimtab.storage.audit import Audit
 from trimtab.storage.tokens import Tokens
 
@@ -30,7 +31,8 @@ def site(service: Service, clock: Clock) -> Iterator[str]:
     """A service that may be called trimtab.example, on a clock that the test turns."""
     service.clock = clock
     service.register("run", config=None, mode=None, issuer="test", reason="test")
-    with running(service, access=AccessSettings(allowed_hosts=frozenset({"trimtab.example"}))) as url:
+    access = AccessSettings(allowed_hosts=frozenset({"trimtab.example"}))
+    with running(service, settings=Settings(access=access)) as url:
         yield url
 
 

@@ -24,6 +24,7 @@ from trimtab.api.notify.settings import AlertSettings, AlertSettingsError, alert
 from trimtab.api.notify.shapes import SHAPES
 from trimtab.api.server import running
 from trimtab.api.service import Service
+from trimtab.api.settings import Settings
 from trimtab.hooks.records import SignTotals
 from trimtab.storage.endpoints import MAX_ENDPOINTS
 
@@ -40,7 +41,8 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 @pytest.fixture
 def url(service: Service) -> Iterator[str]:
-    with running(service, alerts=AlertSettings(policy=LOOPBACK, public_url="https://trimtab.corp")) as url:
+    alerts = AlertSettings(policy=LOOPBACK, public_url="https://trimtab.corp")
+    with running(service, settings=Settings(alerts=alerts)) as url:
         yield url
 
 
