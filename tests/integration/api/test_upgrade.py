@@ -199,7 +199,8 @@ def test_serving_tells_it_and_goes_on(client: Client, db: Path) -> None:
         assert [job.name for job in other.jobs()] == ["run"]
         process.terminate()
         assert process.stderr is not None
-        assert "warning: job 'run': its settings" in process.stderr.read()
+        told = [one["message"] for one in map(json.loads, process.stderr) if one["level"] == "warning"]
+        assert told[0].startswith("job 'run': its settings")
 
 
 def test_settings_without_a_ledger_may_be_replaced(client: Client, db: Path) -> None:
