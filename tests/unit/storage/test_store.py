@@ -1,13 +1,14 @@
-"""The store on real SQLite files."""
+"""The store on both kinds of database."""
 
-import sqlite3
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from trimtab.storage.database import Database
@@ -28,7 +29,15 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path) -> Store:
+def store(database_url: str) -> Iterator[Store]:
+    store = Store(Database(database_url))
+    store.database.migrate()
+    yield store
+    store.database.close()
+
+
+@pytest.fixture
+def file_store(path: Path) -> Store:
     store = Store(Database(path))
     store.database.migrate()
     return store
@@ -120,9 +129,7 @@ def test_jobs_are_counted_apart_and_listed_newest_first(store: Store) -> None:
     assert [(job.name, job.rows) for job in store.jobs()] == [("two", 1), ("one", 2)]
 
 
-@pytest.mark.parametrize(
-    "read", ["job", "recorded", "latest_summary", "events", "signal_names", "quarantined"]
-)
+@pytest.mark.parametrize("read", ["job", "recorded", "latest_summary", "events", "signal_names", "quarantined"])
 def test_an_unknown_job_is_an_error_everywhere(store: Store, read: str) -> None:
     with pytest.raises(UnknownJobError, match="there is no job 'nope'"):
         getattr(store, read)("nope")
@@ -209,11 +216,11 @@ def test_an_older_snapshot_does_not_take_the_place_of_a_newer_one(store: Store) 
     assert snapshot(store) == counted(4)
 
 
-def test_a_file_that_is_only_read_is_not_written_to(store: Store, path: Path) -> None:
-    put(store, ENTRY)
+def test_a_file_that_is_only_read_is_not_written_to(file_store: Store, path: Path) -> None:
+    put(file_store, ENTRY)
     reader = Store(Database(path, read_only=True))
-    put(store, replace(ENTRY, step=1))
-    assert reader.recorded("run") == store.recorded("run")
+    put(file_store, replace(ENTRY, step=1))
+    assert reader.recorded("run") == file_store.recorded("run")
     with pytest.raises(OperationalError, match="readonly database"):
         put(reader, replace(ENTRY, step=2))
 
@@ -279,33 +286,34 @@ def test_threads_that_send_the_same_entries_store_each_once_and_in_order(store: 
     assert snapshot(store) == counted(10)
 
 
-def test_two_stores_on_one_file_see_each_other(store: Store, path: Path) -> None:
-    other = Store(Database(path))
+def test_two_stores_on_one_database_see_each_other(store: Store, database_url: str) -> None:
+    other = Store(Database(database_url))
     put(store, ENTRY)
     assert put(other, replace(ENTRY, step=1)) == (Appended.STORED, 2)
     assert snapshot(store) == counted(2)
+    other.database.close()
 
 
-def test_the_migrations_make_exactly_the_tables(path: Path) -> None:
-    Database(path).migrate()
-    with open_engine(path).connect() as connection:
+def test_the_migrations_make_exactly_the_tables(store: Store) -> None:
+    with store.database.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Base.metadata) == []
 
 
-def test_migrating_again_changes_nothing_and_readiness_follows(path: Path) -> None:
-    store = Store(Database(path))
+def test_migrating_again_changes_nothing_and_readiness_follows(database_url: str) -> None:
+    store = Store(Database(database_url))
     assert store.database.not_ready() == ["the schema is at nothing, not at 0006; restart the service to migrate it"]
     store.database.migrate()
     store.database.migrate()
     assert store.database.not_ready() == []
+    store.database.close()
 
 
-def test_a_schema_of_a_newer_program_is_refused(store: Store, path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+def test_a_schema_of_a_newer_program_is_refused(store: Store) -> None:
+    with store.database.write() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(StorageError, match="upgrade trimtab"):
-        Database(path).migrate()
+        store.database.migrate()
     assert store.database.not_ready() == ["the schema is at 9999, not at 0006; restart the service to migrate it"]
 
 
