@@ -9,11 +9,14 @@ from trimtab.api.client import Client
 
 
 def populate(client: Client) -> None:
-    """Jobs that are well, ill, silenced, killed, archived, and waiting for an answer."""
-    client.register("ill")
-    drive(client, Plant(seed=0, noisy_from=0, job="ill"), 15)
-    client.acknowledge("ill", "mismatch", reason="on it", issuer="ada")
-    client.silence("ill", "asymmetry", reason="known", steps=50)
+    """Jobs that are well, ill, killed, archived, and waiting for an answer.
+
+    The one that is ill has the name that the examples of the API's description use.
+    """
+    client.register("cliff-auto")
+    drive(client, Plant(seed=0, noisy_from=0, job="cliff-auto"), 15)
+    client.acknowledge("cliff-auto", "mismatch", reason="on it", issuer="ada")
+    client.silence("cliff-auto", "asymmetry", reason="known", steps=50)
     client.register("waiting", mode="approve")
     drive(client, Plant(seed=1, noisy_from=0, job="waiting"), 12)
     client.register("steered", mode="auto")
@@ -27,4 +30,4 @@ def populate(client: Client) -> None:
     client.register("empty")
 
 
-JOBS = ("ill", "waiting", "steered", "well", "killed", "done", "empty")
+JOBS = ("cliff-auto", "waiting", "steered", "well", "killed", "done", "empty")

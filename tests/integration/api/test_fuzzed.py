@@ -1,0 +1,64 @@
+"""Whatever is asked, the service answers as it says that it does.
+
+Some hundred requests by default. `TRIMTAB_API_EXAMPLES=400 pytest tests/integration/api/test_fuzzed.py` makes so many
+of each operation, and beside them every combination that schemathesis knows: more than ten thousand.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from populated import populate
+
+from trimtab.api.access.doorman import AccessSettings
+from trimtab.api.access.limits import Limits, Rate
+from trimtab.api.client import Client
+from trimtab.api.server import running
+from trimtab.api.service import Service
+from trimtab.api.settings import Settings
+
+EXAMPLES = int(os.environ.get("TRIMTAB_API_EXAMPLES", "0"))
+SUPPORT = Path(__file__).resolve().parents[2] / "support"
+PROGRAM = "from schemathesis.cli import schemathesis; schemathesis()"
+UNLIMITED = Rate(per_second=1e6, burst=1e6)
+ARGUMENTS = (
+    *("--exclude-path", "/v1/stream"),  # never ends; see test_stream.py
+    *("--exclude-path-regex", "/replay$"),  # a process for each; see test_replay.py
+    # Settings and controls have bounds that depend on each other, which no schema can say.
+    *("--exclude-checks", "positive_data_acceptance"),
+    "--continue-on-failure",
+    "--no-color",
+)
+
+
+def test_no_request_makes_the_service_fail_or_break_its_word(tmp_path: Path) -> None:
+    service = Service.open(tmp_path / "agent.db")
+    access = AccessSettings(limits=Limits(ingest=UNLIMITED, control=UNLIMITED, failures=UNLIMITED))
+    with running(service, settings=Settings(access=access)) as url, Client(url) as client:
+        populate(client)
+        token = client.create_token("fuzz", ["admin"]).token
+        done = fuzzed(url, token, tmp_path)
+        assert done.returncode == 0, done.stdout[-20000:] + done.stderr
+        cases = re.search(r"(\d+) generated", done.stdout)
+        assert cases is not None
+        assert int(cases[1]) >= (10_000 if EXAMPLES >= 400 else 200)
+        with Client(url, token) as admin:
+            assert admin.health("cliff-auto").job.step == 14  # and it goes on
+    service.close()
+
+
+def fuzzed(url: str, token: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """What schemathesis finds."""
+    phases = "examples,coverage,fuzzing" if EXAMPLES else "examples,fuzzing"
+    config = folder / "schemathesis.toml"
+    # What is wrong with one summary of a batch is told in the answer's place for it.
+    config.write_text(
+        '[[operations]]\ninclude-path = "/v1/summaries/batch"\nchecks.negative_data_rejection.enabled = false\n'
+    )
+    command = [sys.executable, "-c", PROGRAM, "--config-file", str(config), "run", f"{url}/openapi.json"]
+    command += ["--phases", phases, "-n", str(EXAMPLES or 5), "-H", f"Authorization: Bearer {token}", *ARGUMENTS]
+    environment = {**os.environ, "SCHEMATHESIS_HOOKS": "fuzz_hooks", "PYTHONPATH": str(SUPPORT)}
+    environment.pop("TRIMTAB_TOKEN", None)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
