@@ -147,7 +147,7 @@ def test_a_request_that_never_comes_does_not_hold_up_the_end(tmp_path: Path) -> 
 
 
 def test_a_server_whose_database_is_held_ends_in_order(tmp_path: Path) -> None:
-    """Another process writes and does not stop: nothing is acknowledged, and the end waits for it no longer than it may."""
+    """Another process writes and does not stop: nothing is acknowledged, and the end waits no longer than it may."""
     db = tmp_path / "agent.db"
     with serving(db) as (process, url), closing(sqlite3.connect(db, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
