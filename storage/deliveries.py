@@ -20,7 +20,7 @@ from trimtab.agent.changes import AGENT
 from trimtab.storage import audit
 from trimtab.storage.audit import Deed
 from trimtab.storage.database import Database
-from trimtab.storage.endpoints import Endpoint, as_endpoint, disable, found
+from trimtab.storage.endpoints import Endpoint, as_endpoint, disable, found, hold_pending
 from trimtab.storage.tables import JobRow
 from trimtab.storage.tables.alerts import DeliveryRow, EndpointRow
 from trimtab.storage.values import Origin
@@ -139,8 +139,10 @@ class Deliveries:
                 return []
         with self._database.write() as connection:
             endpoints = select(EndpointRow.__table__).where(EndpointRow.enabled, free, ready, waiting).limit(BATCH)
-            rows = connection.execute(endpoints.with_for_update(skip_locked=True)).mappings().all()
-            return [_claimed(connection, as_endpoint(row), now, lease=lease, until=until) for row in rows]
+            # Without a lock on the key, for which whoever adds a message to it would have to wait.
+            rows = connection.execute(endpoints.with_for_update(skip_locked=True, key_share=True)).mappings().all()
+            claims = [_claimed(connection, as_endpoint(row), now, lease=lease, until=until) for row in rows]
+            return [claim for claim in claims if claim is not None]
 
     def settle(self, claim: Claim, settled: Settlement, now: float) -> None:
         """Put on record what an attempt came to, and let others have the endpoint.
@@ -150,6 +152,8 @@ class Deliveries:
         endpoint, arrived = claim.endpoint.id, settled.status is Status.DELIVERED
         still = (Status.PENDING, Status.SUPERSEDED) if arrived else (Status.PENDING,)
         with self._database.write() as connection:
+            if settled.disable:
+                hold_pending(connection, endpoint)
             free: dict[str, Any] = {"lease": None, "leased_until": None}
             if settled.not_before is not None:
                 free["not_before"] = settled.not_before
@@ -283,8 +287,8 @@ def added(
 def undelivered(connection: Connection, endpoint: str, job_id: int) -> frozenset[str]:
     """Fingerprints of which a message that is still on its way says that they are resolved."""
     place = DeliveryRow.endpoint_id == endpoint, DeliveryRow.job_id == job_id, DeliveryRow.status == Status.PENDING
-    lists = connection.execute(select(DeliveryRow.resolved).where(*place)).scalars()
-    return frozenset(fingerprint for text in lists for fingerprint in json.loads(text))
+    held = select(DeliveryRow.resolved).where(*place).order_by(DeliveryRow.number).with_for_update()
+    return frozenset(fingerprint for text in connection.execute(held).scalars() for fingerprint in json.loads(text))
 
 
 _DELIVERIES = select(
@@ -307,13 +311,18 @@ def _delivery(connection: Connection, message: str, *, lock: bool = False) -> De
     return _as_delivery(row)
 
 
-def _claimed(connection: Connection, endpoint: Endpoint, now: float, *, lease: str, until: float) -> Claim:
-    values = {"lease": lease, "leased_until": until}
-    connection.execute(update(EndpointRow).where(EndpointRow.id == endpoint.id).values(**values))
+def _claimed(connection: Connection, endpoint: Endpoint, now: float, *, lease: str, until: float) -> Claim | None:
+    """The endpoint with the oldest of its messages that are due; None where another worker was quicker."""
     oldest = _DELIVERIES.where(
         DeliveryRow.endpoint_id == endpoint.id, DeliveryRow.status == Status.PENDING, DeliveryRow.next_at <= now
     ).order_by(DeliveryRow.number)
-    delivery = _as_delivery(connection.execute(oldest.limit(1)).mappings().one())
+    free = oldest.limit(1).with_for_update(of=DeliveryRow, skip_locked=True)
+    row = connection.execute(free).mappings().one_or_none()
+    if row is None:
+        return None
+    values = {"lease": lease, "leased_until": until}
+    connection.execute(update(EndpointRow).where(EndpointRow.id == endpoint.id).values(**values))
+    delivery = _as_delivery(row)
     attempts = delivery.attempts + 1
     connection.execute(update(DeliveryRow).where(DeliveryRow.number == delivery.number).values(attempts=attempts))
     return Claim(endpoint=endpoint, delivery=replace(delivery, attempts=attempts), lease=lease)

@@ -153,6 +153,9 @@ class Endpoints:
         """Remove one, and everything that was to be delivered to it. Raises `UnknownEndpointError`."""
         with self._database.write() as connection:
             before = _as_row(found(connection, endpoint, lock=True))
+            groups = select(GroupRow.job_id).where(GroupRow.endpoint_id == endpoint).order_by(GroupRow.job_id)
+            connection.execute(groups.with_for_update()).all()
+            hold_pending(connection, endpoint)
             connection.execute(delete(EndpointRow).where(EndpointRow.id == endpoint))
             detail = {"webhook": endpoint, "before": _shown(before)}
             audit.append(connection, [_deed("webhook_removed", now, origin, reason, detail)])
@@ -184,7 +187,7 @@ _SAME = (
 def found(connection: Connection, endpoint: str, *, lock: bool = False) -> Endpoint:
     """One endpoint. Raises `UnknownEndpointError`."""
     statement = _ENDPOINTS.where(EndpointRow.id == endpoint)
-    row = connection.execute(statement.with_for_update() if lock else statement).mappings().one_or_none()
+    row = connection.execute(statement.with_for_update(key_share=True) if lock else statement).mappings().one_or_none()
     if row is None:
         raise UnknownEndpointError(endpoint)
     return as_endpoint(row)
@@ -215,15 +218,23 @@ def disable(connection: Connection, endpoint: str, reason: str, now: float) -> N
     """Send nothing to an endpoint any more; what was on its way is dead."""
     values = {"enabled": False, "disabled_reason": reason}
     connection.execute(update(EndpointRow).where(EndpointRow.id == endpoint).values(**values))
+    hold_pending(connection, endpoint)
     left = DeliveryRow.endpoint_id == endpoint, DeliveryRow.status == "pending"
     dead = {"status": "dead", "next_at": None, "settled_at": now, "error": f"the webhook was disabled: {reason}"}
     connection.execute(update(DeliveryRow).where(*left).values(**dead))
 
 
+def hold_pending(connection: Connection, endpoint: str) -> None:
+    """Lock what is on its way to an endpoint, in the order in which everybody does."""
+    pending = DeliveryRow.endpoint_id == endpoint, DeliveryRow.status == "pending"
+    numbers = select(DeliveryRow.number).where(*pending).order_by(DeliveryRow.number)
+    connection.execute(numbers.with_for_update()).all()
+
+
 def _begin_again(connection: Connection, endpoint: str) -> None:
     """Whether it got what it was told last is not known: tell it anew what fires, and what was resolved meanwhile."""
-    rows = connection.execute(select(GroupRow.job_id, GroupRow.told).where(GroupRow.endpoint_id == endpoint)).all()
-    for row in rows:
+    groups = select(GroupRow.job_id, GroupRow.told).where(GroupRow.endpoint_id == endpoint).order_by(GroupRow.job_id)
+    for row in connection.execute(groups.with_for_update()).all():
         told = Told.decoded(row.told)
         told = replace(told, firing={}, muted=told.muted | told.firing.keys(), acknowledged=frozenset())
         place = GroupRow.endpoint_id == endpoint, GroupRow.job_id == row.job_id

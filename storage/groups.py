@@ -2,6 +2,9 @@
 
 Replicas share the work: whoever takes a row of the outbox, or a group that is due, locks it until it is dealt with, and
 the others pass it by. What is decided is the caller's; here it is done in one transaction.
+
+On PostgreSQL whoever locks several rows does it in one order, here and in the modules on endpoints and deliveries:
+endpoint, groups by job, deliveries by number. Else two processes could wait for each other.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, and_, case, delete, exists, func, literal, select, update
+from sqlalchemy import Connection, RowMapping, and_, case, delete, exists, func, select, update
 
 from trimtab.storage.alert import Alert, AlertKind, AlertPhase, Severity
 from trimtab.storage.database import Database
@@ -22,8 +25,8 @@ from trimtab.storage.tables import JobRow, LedgerRow
 from trimtab.storage.tables.alerts import AlertRow, EndpointRow, GroupRow, OutboxRow
 from trimtab.storage.told import Told
 
-BATCH = 100
-"""Rows that are dealt with in one transaction."""
+BATCH = 500
+"""Rows of the outbox that are taken in one transaction."""
 ARCHIVED = "the job was archived"
 
 
@@ -60,51 +63,54 @@ class Groups:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def schedule(self) -> int:
-        """Take jobs out of the outbox, and have each of their groups looked at in its time; how many were there."""
+    def schedule(self) -> bool:
+        """Take jobs out of the outbox, and have each of their groups looked at in its time; whether more are there."""
         with self._database.read() as connection:
             if not connection.execute(select(exists().where(OutboxRow.id.is_not(None)))).scalar_one():
-                return 0
+                return False
         with self._database.write() as connection:
             taken = select(OutboxRow.id, OutboxRow.job_id, OutboxRow.changed_at).order_by(OutboxRow.id).limit(BATCH)
             rows = connection.execute(taken.with_for_update(skip_locked=True)).all()
             if not rows:
-                return 0
+                return False
             connection.execute(delete(OutboxRow).where(OutboxRow.id.in_([row.id for row in rows])))
             changed_at: dict[int, float] = {}
             for row in rows:
                 changed_at[row.job_id] = min(row.changed_at, changed_at.get(row.job_id, row.changed_at))
             _schedule(connection, changed_at)
-            return len(rows)
+            return len(rows) == BATCH
 
-    def plan(self, now: float, decide: Callable[[Due], Planned]) -> int:
-        """Do with each group that is due what `decide` says; how many there were."""
+    def plan(self, now: float, decide: Callable[[Due], Planned]) -> bool:
+        """Do with the group that has been due for longest what `decide` says; whether there was one."""
         due = (
             select(GroupRow.endpoint_id, GroupRow.job_id, GroupRow.told, GroupRow.told_at)
             .join(EndpointRow, EndpointRow.id == GroupRow.endpoint_id)
             .where(GroupRow.due_at <= now, EndpointRow.enabled)
             .order_by(GroupRow.due_at)
-            .limit(BATCH)
+            .limit(1)
         )
         with self._database.read() as connection:
-            if connection.execute(due.limit(1)).first() is None:
-                return 0
+            if connection.execute(due).first() is None:
+                return False
         with self._database.write() as connection:
-            groups = connection.execute(due.with_for_update(of=GroupRow, skip_locked=True)).all()
-            for group in groups:
-                found = _due(connection, group)
-                planned = decide(found)
-                added(connection, group.endpoint_id, group.job_id, planned.messages, now)
-                values = {"told": planned.told.encoded(), "told_at": planned.told_at, "due_at": planned.due_at}
-                place = GroupRow.endpoint_id == group.endpoint_id, GroupRow.job_id == group.job_id
-                connection.execute(update(GroupRow).where(*place).values(**values))
-            return len(groups)
+            group = connection.execute(due.with_for_update(of=GroupRow, skip_locked=True)).one_or_none()
+            if group is None:
+                return False
+            planned = decide(_due(connection, group))
+            added(connection, group.endpoint_id, group.job_id, planned.messages, now)
+            values = {"told": planned.told.encoded(), "told_at": planned.told_at, "due_at": planned.due_at}
+            place = GroupRow.endpoint_id == group.endpoint_id, GroupRow.job_id == group.job_id
+            connection.execute(update(GroupRow).where(*place).values(**values))
+            return True
 
     def prune(self, *, notices_before: float, alerts_before: float) -> None:
         """Forget notices and resolved alerts that are older than these Unix times."""
+        notice = and_(AlertRow.kind == AlertKind.CHANGE, AlertRow.starts_at < notices_before)
+        old = select(AlertRow.job_id, AlertRow.fingerprint).where(notice | (AlertRow.ends_at < alerts_before))
         with self._database.write() as connection:
-            notice = and_(AlertRow.kind == AlertKind.CHANGE, AlertRow.starts_at < notices_before)
-            connection.execute(delete(AlertRow).where(notice | (AlertRow.ends_at < alerts_before)))
+            for row in connection.execute(old.with_for_update(skip_locked=True)).all():
+                place = AlertRow.job_id == row.job_id, AlertRow.fingerprint == row.fingerprint
+                connection.execute(delete(AlertRow).where(*place))
 
 
 def alerts_of(connection: Connection, job_id: int) -> tuple[Alert, ...]:
@@ -142,23 +148,27 @@ def _schedule(connection: Connection, changed_at: dict[int, float]) -> None:
     endpoints = [as_endpoint(row) for row in connection.execute(select(EndpointRow.__table__)).mappings()]
     known = select(GroupRow.endpoint_id, GroupRow.job_id).where(GroupRow.job_id.in_(changed_at))
     groups = {(row.endpoint_id, row.job_id) for row in connection.execute(known)}
-    # In one order in every process: who locks rows in an order of his own can wait for somebody who waits for him.
     for endpoint in sorted(endpoints, key=lambda one: one.id):
-        for job_id, at in sorted(changed_at.items()):
-            if (endpoint.id, job_id) in groups or endpoint.covers(names[job_id]):
-                _wake(connection, endpoint, job_id, at)
+        affected = {
+            job_id: at
+            for job_id, at in sorted(changed_at.items())
+            if (endpoint.id, job_id) in groups or endpoint.covers(names[job_id])
+        }
+        if affected:
+            _wake(connection, endpoint, affected)
 
 
-def _wake(connection: Connection, endpoint: Endpoint, job_id: int, changed_at: float) -> None:
-    waited = changed_at + endpoint.timing.group_wait
-    new = {"endpoint_id": endpoint.id, "job_id": job_id, "told": Told().encoded(), "told_at": None, "due_at": waited}
-    statement = upsert(connection, GroupRow).values(**new)
-    rested = func.coalesce(GroupRow.told_at + endpoint.timing.group_interval, waited)
-    due = case((rested > waited, rested), else_=literal(waited))
+def _wake(connection: Connection, endpoint: Endpoint, changed_at: dict[int, float]) -> None:
+    nothing = {"endpoint_id": endpoint.id, "told": Told().encoded(), "told_at": None}
+    wait, interval = endpoint.timing.group_wait, endpoint.timing.group_interval
+    rows = [{**nothing, "job_id": job_id, "due_at": at + wait} for job_id, at in changed_at.items()]
+    statement = upsert(connection, GroupRow).values(rows)
+    waited = statement.excluded.due_at
+    rested = func.coalesce(GroupRow.told_at + interval, waited)
+    due = case((rested > waited, rested), else_=waited)
     sooner = case((GroupRow.due_at < due, GroupRow.due_at), else_=due)
-    connection.execute(
-        statement.on_conflict_do_update(index_elements=["endpoint_id", "job_id"], set_={"due_at": sooner})
-    )
+    places = ["endpoint_id", "job_id"]
+    connection.execute(statement.on_conflict_do_update(index_elements=places, set_={"due_at": sooner}))
 
 
 def _due(connection: Connection, group: Any) -> Due:

@@ -33,6 +33,8 @@ LEASE_S = 30.0
 """How long an endpoint is taken for one request: longer than any may take, by more than clocks are apart. Where a
 process dies, others wait as long before they send what it was sending."""
 DRAIN_S = 8.0
+PLANS = 200
+"""Groups that are planned before anything of them is sent: what comes all the time must not hold up what is due."""
 PRUNE_S = 3600.0
 DAY_S = 86400.0
 KEEP_NOTICES_S = DAY_S
@@ -92,7 +94,8 @@ class AlertWorker:
         async with self._poster:
             while not stop.is_set():
                 with self._patiently():
-                    await self.turn()
+                    if await self.turn():
+                        self.wake()
                     await self.prune()
                 waking = asyncio.create_task(self._wake.wait())
                 await asyncio.wait((ending, waking), timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
@@ -105,15 +108,16 @@ class AlertWorker:
         """Look for work at once."""
         self._wake.set()
 
-    async def turn(self) -> None:
-        """Plan what is due, and begin to send what can be sent; `landed` waits for its end."""
-        await self.plan()
+    async def turn(self) -> bool:
+        """Plan what is due, and begin to send what can be sent, whose end `landed` waits for; whether more is due."""
+        more = await self.plan()
         now = self._clock()
         claims = await asyncio.to_thread(self._deliveries.claim, now, lease=self._name, until=now + LEASE_S)
         for claim in claims:
             task = asyncio.create_task(self._deliver(claim))
             self._flying.add(task)
             task.add_done_callback(self._flying.discard)
+        return more
 
     async def landed(self) -> None:
         """Wait until nothing is being sent."""
@@ -122,10 +126,7 @@ class AlertWorker:
 
     async def settle(self) -> None:
         """Turn after turn, until nothing is due any more."""
-        while True:
-            await self.turn()
-            if not self._flying:
-                return
+        while await self.turn() or self._flying:
             await self.landed()
 
     def trial(self, endpoint: str) -> list[Delivery]:
@@ -134,12 +135,16 @@ class AlertWorker:
         messages = trial(self._endpoints.get(endpoint), now, link=self._link)
         return [self._deliveries.send(endpoint, message, now) for message in messages]
 
-    async def plan(self) -> None:
-        """Make messages of everything that is due to be told."""
-        while await asyncio.to_thread(self._groups.schedule):
-            pass
-        while await asyncio.to_thread(self._groups.plan, self._clock(), self._decide):
-            pass
+    async def plan(self) -> bool:
+        """Make messages of what is due to be told; whether there is more of it than is done at once."""
+        return await asyncio.to_thread(self._plan)
+
+    def _plan(self) -> bool:
+        more = self._groups.schedule()
+        for _ in range(PLANS):
+            if not self._groups.plan(self._clock(), self._decide):
+                return more
+        return True
 
     def _decide(self, due: Due) -> Planned:
         """What to send; a group that cannot be put into words holds up no other."""
