@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
@@ -166,9 +167,9 @@ def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
         return answer(HTTPStatus.CONFLICT, [named(str(error))])
 
     def database(_: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, DBAPIError)
-        _log.error("the database refused: %s", error.orig)
-        message = f"the database does not answer ({error.orig}); send it again later"
+        what = error.orig if isinstance(error, DBAPIError) else error  # or no connection was free for long
+        _log.error("the database refused: %s", what)
+        message = f"the database does not answer ({what}); send it again later"
         return answer(HTTPStatus.SERVICE_UNAVAILABLE, [Problem(field="", value=None, message=message)])
 
     def unreadable(_: Request, error: Exception) -> JSONResponse:
@@ -187,6 +188,7 @@ def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
     app.add_exception_handler(RecordError, own_rule)
     app.add_exception_handler(OperatorError, unfit)
     app.add_exception_handler(DBAPIError, database)
+    app.add_exception_handler(PoolTimeout, database)
     app.add_exception_handler(UnreadableJobError, unreadable)
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from trimtab.agent.essentials import Essentials
 from trimtab.agent.replay import replay
@@ -88,8 +88,8 @@ class Retention:
                 return
             try:
                 await asyncio.to_thread(self.pass_over, stop.is_set)
-            except DBAPIError as error:
-                _log.warning("roll-ups wait for the database: %s", error.orig)
+            except SQLAlchemyError as error:
+                _log.warning("roll-ups wait for the database: %s", error)
 
     def pass_over(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Bring every job up to date, until stopped."""

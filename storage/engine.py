@@ -4,6 +4,9 @@ SQLite: write-ahead log, so readers never wait for the writer; NORMAL sync, safe
 on; 5 s of patience with another process that writes. A write begins with BEGIN IMMEDIATE: a transaction that starts as
 a reader and then writes gets SQLITE_BUSY at once, whatever the timeout. A file opened read-only may be in use, and is
 left as it is.
+
+PostgreSQL: a server that cannot be reached is given up after seconds and not minutes, so that trainers are told to come
+again.
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
 BUSY_TIMEOUT_MS = 5000
+CONNECT_TIMEOUT_S = 5
+POOL_TIMEOUT_S = 10
+"""Seconds to wait for a connection while all are in use."""
 
 
 class StorageError(RuntimeError):
@@ -38,13 +44,22 @@ def open_engine(target: str | Path, *, read_only: bool = False) -> Engine:
             raise StorageError(f"db: {path} is a folder; give the path of a file")
         url = _read_only(path) if read_only else URL.create("sqlite", database=str(path))
     try:
-        engine = create_engine(make_url(url))
+        parsed = make_url(url)
+        engine = create_engine(parsed, **_patience(parsed))
     except (ArgumentError, ImportError) as error:
         raise StorageError(f"db: {text!r} cannot be used: {error}") from error
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _only_read_sqlite if read_only else _configure_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _patience(url: URL) -> dict[str, Any]:
+    """How long a server that does not answer is waited for, where the URL does not say (`?connect_timeout=`)."""
+    if url.get_backend_name() != "postgresql":
+        return {}
+    own = {} if "connect_timeout" in url.query else {"connect_timeout": CONNECT_TIMEOUT_S}
+    return {"connect_args": own, "pool_timeout": POOL_TIMEOUT_S}
 
 
 def _read_only(path: Path) -> URL:

@@ -40,7 +40,10 @@ class JobRow(Base):
 
 
 class LedgerRow(Base):
-    """One input of the fold, never changed and never deleted; `seq` counts from 1 in each job."""
+    """One input of the fold, never deleted; `seq` counts from 1 in each job.
+
+    It is changed once at most: a payload is empty where retention let it go (`trimtab.storage.history`).
+    """
 
     __tablename__ = "ledger"
     __table_args__ = (UniqueConstraint("job_id", "attempt", "step", "rank"),)

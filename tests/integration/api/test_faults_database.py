@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from agent_runs import Plant
 from api_runs import serving
 from long_runs import give, opened
 from postgres import PostgresServer
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from trimtab.agent.run_state import RunState
 from trimtab.api.client import Client
@@ -139,4 +141,24 @@ def test_two_replicas_that_are_told_everything_at_once_store_it_once(postgres: P
         assert {job.name: job.rows for job in service.store.jobs()} == dict.fromkeys(jobs, 30)
         for job in jobs:
             assert [entry.seq for entry in service.store.recorded(job).entries] == list(range(1, 31))
+        service.close()
+
+
+def test_when_every_connection_is_taken_callers_are_told_to_come_again(postgres: PostgresServer) -> None:
+    with postgres.database() as db:
+        service = opened(db)
+        service.database.engine.pool._timeout = 0.2  # the ten seconds of `trimtab.storage.engine`, for this test
+        give(service, [StepSummary(job="run", attempt=1, step=0)])
+        with running(service) as url, httpx.Client(base_url=url, trust_env=False, timeout=30) as http:
+            eventually(lambda: http.get("/v1/jobs/run").status_code == 200)
+            taken = []
+            with contextlib.suppress(PoolTimeout):
+                while True:
+                    taken.append(service.database.engine.connect())
+            refused = http.get("/v1/jobs/run")
+            assert refused.status_code == 503
+            assert "the database does not answer" in refused.json()["errors"][0]["message"]
+            for connection in taken:
+                connection.close()
+            assert http.get("/v1/jobs/run").status_code == 200
         service.close()
