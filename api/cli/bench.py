@@ -108,6 +108,60 @@ def scrape(
 
 
 @bench.command()
+def ingest(
+    seconds: Annotated[float, typer.Option(min=1, help="Of each load.")] = 60,
+    jobs: Annotated[int, typer.Option(min=1, help="Jobs that report at once, as fast as they are answered.")] = 8,
+    postgres: Annotated[
+        str,
+        typer.Option("--database-url", help="Empty PostgreSQL database, for two replicas; without one, SQLite only."),
+    ] = "",
+    peers: Annotated[
+        Path | None,
+        typer.Option(help="Folder for environments of MLflow and trackio, which are then measured too; about 1 GB."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """How many step summaries a second the agent takes over HTTP, beside loggers of scalars in the same run."""
+    from trimtab.api.bench.ingest import bench_ingest
+
+    def measure(done: Callable[[], None]) -> Any:
+        return bench_ingest(seconds, jobs, postgres=postgres, peers=peers, on_case=done)
+
+    rates = _measured("loads", None, as_json, measure)
+    rows = (
+        (
+            *(one.server, one.requests, f"{one.summaries_per_second:.0f}"),
+            *(f"{one.p50_ms:.1f}", f"{one.p99_ms:.1f}", f"{one.ratio:.2f}"),
+        )
+        for one in rates
+    )
+    headings = ("server", "in a request", "steps/s", "p50 ms", "p99 ms", "trimtab by this")
+    _show(rates, as_json, headings, rows, f"{jobs} jobs, {seconds:g} s each")
+
+
+@bench.command("jobs")
+def many_jobs(
+    count: Annotated[int, typer.Option("--jobs", min=1, help="Jobs that report.")] = 200,
+    minutes: Annotated[float, typer.Option(min=0.1, help="For how long.")] = 10,
+    pace: Annotated[float, typer.Option(min=0.01, help="Steps a second of each.")] = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Many jobs at the pace of training: memory, the overview's time, and whether the ledger holds exactly all."""
+    from trimtab.api.bench.jobs import bench_jobs
+
+    what = "looks at the overview, one a second"
+    soak = _measured(what, round(60 * minutes), as_json, lambda done: bench_jobs(count, minutes, pace, on_look=done))
+    rows = (
+        ("summaries, all in the ledger, once", f"{soak.summaries}"),
+        ("request, median and p99", f"{soak.p50_ms:.1f} and {soak.p99_ms:.1f} ms"),
+        ("overview, median and p99", f"{soak.overview_p50_ms:.1f} and {soak.overview_p99_ms:.1f} ms"),
+        ("memory over time", f"{', '.join(f'{each:.0f}' for each in soak.memory_mb)} MB"),
+        ("its growth", f"{soak.growth_mb_per_hour:+.1f} MB an hour"),
+    )
+    _show(soak, as_json, ("", ""), rows, f"{count} jobs, {pace:g} steps/s each, {soak.seconds:.0f} s")
+
+
+@bench.command()
 def step(
     steps: Annotated[int, typer.Option(min=10, help="Steps of each format.")] = 40, as_json: AsJson = False
 ) -> None:
