@@ -16,6 +16,10 @@ Token = Annotated[
         show_default=False,
     ),
 ]
+Job = Annotated[str, typer.Argument(help="Name of the job.")]
+Detector = Annotated[str, typer.Argument(help="Name of the detector, as `trimtab incidents` tells it.")]
+Reason = Annotated[str, typer.Option(help="Why, for the audit trail.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print what the API answers.")]
 Db = Annotated[
     str,
     typer.Option(

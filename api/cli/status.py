@@ -40,7 +40,7 @@ def status(
             if as_json:
                 print(Jobs(jobs=jobs, next=None).model_dump_json())
             else:
-                _show_jobs(console, jobs)
+                show_jobs(console, jobs)
             return
         health = client.health(job)
     if as_json:
@@ -49,7 +49,8 @@ def status(
         _show_health(console, health)
 
 
-def _show_jobs(console: Console, jobs: list[JobView]) -> None:
+def show_jobs(console: Console, jobs: list[JobView]) -> None:
+    """A line about each job."""
     if not jobs:
         console.print("no job has reported yet")
         return

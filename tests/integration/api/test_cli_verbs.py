@@ -1,0 +1,174 @@
+"""The command line's verbs: the same as the API's, with its own answers under `--json`."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from agent_runs import Plant
+from agent_sessions import CENTRED
+from api_runs import drive
+from typer.testing import CliRunner
+
+from trimtab.api.cli import app
+from trimtab.api.cli.controls import parsed
+from trimtab.api.cli.errors import UsageError
+from trimtab.api.client import Client, ClientError
+
+
+@pytest.fixture
+def ill(client: Client) -> Plant:
+    """A run that asks for a remedy, in mode approve."""
+    client.register("run", mode="approve")
+    plant = Plant(seed=0, noisy_from=0)
+    drive(client, plant, 12)
+    return plant
+
+
+@pytest.fixture
+def said(url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Runs a verb in this process; what it prints. Its mistakes are raised, as `main` gets to see them."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(app, [*arguments, "--url", url])
+        if done.exception is not None:
+            raise done.exception
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def told(said: Callable[..., str]) -> Callable[..., Any]:
+    """Runs a verb, and reads what it prints as JSON."""
+    return lambda *arguments: json.loads(said(*arguments, "--json"))
+
+
+def without_age(answer: Any) -> Any:
+    """An answer without what changes by itself."""
+    if isinstance(answer, dict):
+        return {name: without_age(value) for name, value in answer.items() if name != "age"}
+    return [without_age(value) for value in answer] if isinstance(answer, list) else answer
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        (("jobs",), ""),
+        (("status", "run"), "/run/health"),
+        (("incidents", "run", "--all"), "/run/incidents"),
+        (("controls", "run"), "/run/controls"),
+        (("mode", "run"), "/run/mode"),
+        (("proposals", "run"), "/run/proposals"),
+        (("baselines", "run"), "/run/baselines"),
+    ],
+)
+def test_json_is_what_the_api_answers(
+    ill: Plant, http: httpx.Client, told: Any, arguments: tuple[str, ...], path: str
+) -> None:
+    assert ill.job == "run"
+    assert without_age(told(*arguments)) == without_age(http.get(f"/v1/jobs{path}").json())
+
+
+def test_jobs_are_filtered_as_by_the_api(client: Client, told: Any, said: Any) -> None:
+    for name, mode in (("cliff-1", "auto"), ("cliff-2", "observe"), ("slope", "auto")):
+        client.register(name, mode=mode)
+    client.archive("cliff-2", reason="old")
+
+    def found(*arguments: str) -> list[str]:
+        return [job["name"] for job in told("jobs", *arguments)["jobs"]]
+
+    assert found() == ["slope", "cliff-1"]
+    assert found("CLIFF", "--mode", "auto") == ["cliff-1"]
+    assert found("--archived") == ["cliff-2"]
+    assert found("--state", "critical") == []
+    assert "cliff-1" in said("jobs")
+
+
+def test_a_proposal_is_seen_and_approved(ill: Plant, client: Client, told: Any, said: Any) -> None:
+    out = said("proposals", "run")
+    assert out.startswith("1: ")
+    assert "centering = True" in out
+    assert told("approve", "run", "1", "--reason", "go ahead")["overrides"] == CENTRED
+    with pytest.raises(UsageError, match="proposal 1 of run does not stand; standing: none"):
+        said("reject", "run", "1", "--reason", "no")
+    assert ill.job == "run"
+    approved = next(event for event in client.events("run") if event.kind == "approved")
+    assert approved.message == "go ahead"
+
+
+def test_a_proposal_is_turned_down(ill: Plant, client: Client, said: Any) -> None:
+    assert "proposal 1 is turned down" in said("reject", ill.job, "1", "--reason", "not now")
+    assert client.controls("run").generation == 0
+
+
+def test_an_incident_is_looked_after_silenced_and_told_again(ill: Plant, client: Client, told: Any, said: Any) -> None:
+    assert "nobody" in said("incidents", ill.job)
+    incident = told("ack", "run", "mismatch", "--reason", "on it")["incident"]
+    assert incident["acknowledged"]["reason"] == "on it"
+    silences = told("silence", "run", "mismatch", "--reason", "known", "--steps", "50")["silences"]
+    assert [one["fingerprint"] for one in silences] == ["run/mismatch"]
+    assert told("unsilence", "run", "mismatch", "--reason", "over")["silences"] == []
+    with pytest.raises(ClientError, match="has no open incident"):
+        said("ack", "run", "reward", "--reason", "r")
+    assert client.incidents("run")
+
+
+def test_controls_and_mode_are_shown_and_changed(ill: Plant, client: Client, told: Any, said: Any) -> None:
+    drive(client, ill, 1)
+    assert told("controls", "run", "clip_high=0.3", "--reason", "wider")["overrides"] == {"clip_high": 0.3}
+    with pytest.raises(ClientError, match="the controls are at generation 1"):
+        said("controls", "run", "clip_high=0.4", "--reason", "r", "--base-generation", "0")
+    assert told("controls", "run", "clip_high=null", "--reason", "over")["overrides"] == {}
+    assert "clip_high" in said("controls", "run")
+    assert told("mode", "run", "observe", "--reason", "enough") == {"job": "run", "mode": "observe"}
+    assert said("mode", "run") == "observe\n"
+    for arguments in (("mode", "run", "auto"), ("controls", "run", "clip_high=0.3")):
+        with pytest.raises(UsageError, match=r"^reason: missing; say why with --reason$"):
+            said(*arguments)
+
+
+def test_a_job_is_put_away_and_brought_back(client: Client, told: Any) -> None:
+    client.register("run")
+    assert told("archive", "run", "--reason", "it has finished")["archived_at"] is not None
+    assert client.jobs() == []
+    assert told("archive", "run", "--undo", "--reason", "a look back")["archived_at"] is None
+
+
+def test_the_trail_is_told_as_text_and_as_lines(ill: Plant, client: Client, said: Any) -> None:
+    lines = said("events", ill.job, "--jsonl").splitlines()
+    assert [json.loads(line)["number"] for line in lines] == [event.number for event in client.events("run")]
+    assert "attempt started" in said("events", "run")
+    some = said("events", "run", "--json", "--kind", "proposed", "--after", "1").splitlines()
+    assert {json.loads(line)["kind"] for line in some} == {"proposed"}
+
+
+def test_the_trail_is_followed(ill: Plant, client: Client, url: str) -> None:
+    program = "from trimtab.api.cli import main; main()"
+    command = [sys.executable, "-c", program, "events", "run", "--follow", "--json", "--url", url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            known = len(list(client.events(ill.job)))
+            numbers = [json.loads(process.stdout.readline())["number"] for _ in range(known)]
+            client.set_mode("run", "observe", reason="enough")
+            while len(numbers) < len(list(client.events("run"))):
+                numbers.append(json.loads(process.stdout.readline())["number"])
+            assert numbers == [event.number for event in client.events("run")]
+        finally:
+            process.kill()
+
+
+def test_the_baselines_are_told(ill: Plant, said: Any) -> None:
+    out = said("baselines", ill.job)
+    assert "mean above 0.2 (mismatch)" in out
+
+
+@pytest.mark.parametrize("text", ["clip_high", "=3", "clip_high=[1]", 'clip_high={"a":1}'])
+def test_what_is_no_change_is_told_before_anything_is_sent(text: str) -> None:
+    with pytest.raises(UsageError):
+        parsed([text])
