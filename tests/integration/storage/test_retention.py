@@ -1,5 +1,6 @@
 """What is let go, what stands in for it, and that nothing else can tell."""
 
+import json
 import shutil
 import threading
 import time
@@ -11,6 +12,7 @@ from itertools import groupby
 from math import isclose
 from pathlib import Path
 
+import httpx
 import pytest
 from long_runs import AUTO, give, long_run, opened
 from sqlalchemy import delete, func, select, update
@@ -19,9 +21,10 @@ from trimtab.agent.state import Mode
 from trimtab.api.refold import refolded
 from trimtab.api.restore import config_of
 from trimtab.api.retention import Keep, Pace, Retention
+from trimtab.api.server import running
 from trimtab.api.service import Service, Taken
 from trimtab.hooks.records import StepSummary
-from trimtab.storage.codec import RUN_STATE
+from trimtab.storage.codec import RUN_STATE, STRETCH
 from trimtab.storage.history import History
 from trimtab.storage.ledger_file import lines, read
 from trimtab.storage.rollups import Stretch
@@ -379,3 +382,15 @@ def test_a_job_that_cannot_be_read_is_told_once_and_keeps_the_others_from_nothin
     assert {ledger.job: ledger.base for ledger in History(service.database).ledgers()} == {"run": 0, "other": 60}
     assert len(caplog.messages) == 1
     assert "job 'run': entry 2 of its ledger" in caplog.messages[0]
+
+
+def test_the_stretches_can_be_asked_for(service: Service) -> None:
+    run(service)
+    with running(service) as url, httpx.Client(base_url=url, trust_env=False, timeout=30) as http:
+        answer = http.get("/v1/jobs/run/stretches", params={"level": 10}).json()
+        assert (answer["attempt"], answer["level"], len(answer["stretches"])) == (1, 10, 6)
+        first = STRETCH.decode(json.dumps(answer["stretches"][0]))
+        assert first == History(service.database).stretches("run", 1, 10)[0]
+        assert http.get("/v1/jobs/run/stretches", params={"attempt": 7}).json()["stretches"] == []
+        assert http.get("/v1/jobs/none/stretches").status_code == 404
+        assert http.get("/v1/jobs/run/stretches", params={"level": 7}).status_code == 422
