@@ -1,0 +1,61 @@
+// Loads again when something has happened: at once, but never twice at a time, and with a pause between that is longer
+// where loading takes longer.
+
+import { Refused, Unreachable } from "./http.js";
+
+const LEAST_MS = 300;
+const MOST_MS = 1000;
+
+export class Refresher {
+  // `load(signal)` is asynchronous; `failed(error)` is told when it does not work out.
+  constructor(load, { failed }) {
+    Object.assign(this, { load, failed, wanted: false, busy: false, timer: 0, next: -Infinity });
+    this.gone = new AbortController();
+  }
+
+  // Something may have changed.
+  poke() {
+    if (this.gone.signal.aborted) return;
+    this.wanted = true;
+    if (this.busy || this.timer) return;
+    this.timer = setTimeout(() => this.run(), Math.max(this.next - performance.now(), 0));
+  }
+
+  // Loads now, and resolves when that is done.
+  async now() {
+    clearTimeout(this.timer);
+    if (this.busy) {
+      this.wanted = true;
+      return this.busy;
+    }
+    return this.run();
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+    this.gone.abort();
+  }
+
+  run() {
+    this.timer = 0;
+    this.wanted = false;
+    const began = performance.now();
+    this.busy = this.once().finally(() => {
+      this.busy = false;
+      const now = performance.now();
+      this.next = now + Math.min(Math.max(now - began, LEAST_MS), MOST_MS);
+      if (this.wanted) this.poke();
+    });
+    return this.busy;
+  }
+
+  async once() {
+    try {
+      await this.load(this.gone.signal);
+    } catch (error) {
+      if (this.gone.signal.aborted) return;
+      if (!(error instanceof Refused || error instanceof Unreachable)) reportError(error); // a mistake of the page's own
+      this.failed(error);
+    }
+  }
+}

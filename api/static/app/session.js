@@ -1,0 +1,40 @@
+// Who is at the page, and what they may do.
+
+import { at, h } from "./dom.js";
+import { get, send, useCsrf } from "./http.js";
+
+export const session = {
+  name: null, // null: nobody, until a token is shown
+  scopes: [],
+  browser: false, // a cookie stands for a token
+
+  // Asks the service who this is.
+  async start() {
+    take(await get("/v1/session"));
+  },
+
+  // Throws `Refused` where the token opens nothing.
+  async signIn(token) {
+    take(await send("POST", "/v1/session", { token }));
+  },
+
+  async signOut() {
+    await send("DELETE", "/v1/session");
+    take({ name: null, scopes: [], csrf: null });
+    dispatchEvent(new Event("trimtab:signed-out"));
+  },
+
+  may: (scope) => session.scopes.includes(scope),
+};
+
+function take({ name, scopes, csrf }) {
+  Object.assign(session, { name, scopes, browser: csrf !== null });
+  useCsrf(csrf);
+  const box = at("session");
+  box.replaceChildren();
+  if (session.browser)
+    box.append(
+      h("span", {}, name),
+      h("button", { type: "button", class: "quiet small", onclick: () => session.signOut() }, "Sign out"),
+    );
+}

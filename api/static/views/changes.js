@@ -1,0 +1,41 @@
+// The changes of a job's controls in an attempt, by the numbers that the charts mark them with.
+
+import { h, render } from "../app/dom.js";
+import { shown, words } from "../app/format.js";
+import { nothing } from "./blanks.js";
+import { heading } from "./pieces.js";
+
+export class Changes {
+  constructor() {
+    this.list = h("ol", { class: "changes small" });
+    this.element = h("section", { class: "card" }, heading("Changes of the controls"), this.list);
+  }
+
+  show(actions) {
+    const line = (one) =>
+      h(
+        "li",
+        {},
+        h("span", { class: "flag number" }, String(one.number)),
+        h(
+          "div",
+          { class: "wrap" },
+          h("b", {}, difference(one)),
+          h("p", { class: "muted" }, `step ${one.step}, ${one.issuer}: ${one.message}`),
+        ),
+      );
+    render(this.list, actions, () =>
+      actions.length ? actions.toReversed().map(line) : h("li", {}, nothing("None in this attempt.")),
+    );
+  }
+}
+
+function difference({ before, after }) {
+  const set = Object.entries(after).filter(([name, value]) => before[name] !== value);
+  const lifted = Object.keys(before).filter((name) => !(name in after));
+  const told = [
+    ...set.map(([name, value]) => `${words(name)} = ${shown(value)}`),
+    ...lifted.map((name) => `${words(name)} lifted`),
+  ];
+  return told.join(", ") || "nothing";
+}
