@@ -11,6 +11,7 @@ from dashboard_runs import HOSTILE, advance, going_on
 
 from trimtab.agent.state import OperatorAction, OperatorVerb
 from trimtab.api.access.scopes import Scope
+from trimtab.api.notify.settings import AlertSettings
 from trimtab.api.server import running
 from trimtab.api.service import Service
 from trimtab.storage.tokens import Tokens
@@ -237,3 +238,9 @@ def test_an_address_that_leads_nowhere_says_so(browser: Browser, service: Servic
         expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
         page.get_by_role("link", name="All jobs").click()
         expect(page.locator("tbody tr")).to_have_count(3)
+
+
+def test_the_link_of_a_message_leads_to_its_job(browser: Browser, service: Service) -> None:
+    with running(service) as url, visiting(browser, url, AlertSettings(public_url=url).link("lost")) as page:
+        expect(page.get_by_role("heading", name="lost", level=1)).to_be_visible()
+        assert page.evaluate("location.pathname + location.search + location.hash") == "/#/jobs/lost"

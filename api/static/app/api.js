@@ -52,3 +52,13 @@ export const tokens = () => get("/v1/tokens");
 export const createToken = (wanted) => send("POST", "/v1/tokens", wanted);
 export const rotateToken = (id, reason) => send("POST", `/v1/tokens/${encodeURIComponent(id)}/rotate`, { reason });
 export const revokeToken = (id, reason) => send("DELETE", asked(`/v1/tokens/${encodeURIComponent(id)}`, { reason }));
+
+const webhook = (id, rest = "") => `/v1/webhooks/${encodeURIComponent(id)}${rest}`;
+
+export const webhooks = () => get("/v1/webhooks");
+export const addWebhook = (wanted) => send("POST", "/v1/webhooks", wanted);
+export const changeWebhook = (id, wanted) => send("PATCH", webhook(id), wanted);
+export const removeWebhook = (id, reason) => send("DELETE", asked(webhook(id), { reason }));
+export const testWebhook = (id) => send("POST", webhook(id, "/test"));
+export const deliveries = (id) => get(webhook(id, "/deliveries"));
+export const retryDelivery = (id, reason) => send("POST", `/v1/deliveries/${encodeURIComponent(id)}/retry`, { reason });

@@ -6,7 +6,7 @@ import { Login } from "../views/login.js";
 import { Overview } from "../views/overview.js";
 import { Settings } from "../views/settings.js";
 import { at } from "./dom.js";
-import { route } from "./router.js";
+import { followMessage, route } from "./router.js";
 import { session } from "./session.js";
 import { startTheme } from "./theme.js";
 import { watchTouch } from "./touch.js";
@@ -16,6 +16,7 @@ const AGAIN_MS = 2000;
 let view = null;
 
 async function start() {
+  followMessage();
   startTheme();
   watchTouch();
   document.querySelector(".skip").addEventListener("click", (event) => {

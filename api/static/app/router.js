@@ -14,6 +14,12 @@ export const link = {
   settings: () => "#/settings",
 };
 
+// Messages to people link to `/?job=JOB`, since not all that carries a message leaves fragments alone.
+export function followMessage() {
+  const job = new URLSearchParams(location.search).get("job");
+  if (job !== null) history.replaceState(null, "", `/${location.hash || link.job(job)}`);
+}
+
 // { name, job, detector, query }; an address that means nothing has the name "unknown".
 export function route(hash = location.hash) {
   const [path, search = ""] = hash.replace(/^#/, "").split("?", 2);
