@@ -152,7 +152,7 @@ def test_endpoints_exist(page: str, endpoints: set[tuple[str, str]]) -> None:
         if words[0] == "curl":
             method = words[words.index("-X") + 1] if "-X" in words else "GET"
             (url,) = [word for word in words if word.startswith("http")]
-            path = re.sub(r"/(jobs|proposals|silences)/[^/]+", r"/\1/x", urlsplit(url).path)
+            path = re.sub(r"/(jobs|proposals|silences|incidents)/[^/]+", r"/\1/x", urlsplit(url).path)
             assert (method, path) in endpoints, f"{page}: {shlex.join(words)}"
 
 

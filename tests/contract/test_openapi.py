@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -125,3 +126,8 @@ def test_an_example_that_is_not_valid_would_be_found(schema: dict[str, Any], ope
 def test_every_component_is_used(schema: dict[str, Any]) -> None:
     used = set(re.findall(r"#/components/schemas/([\w-]+)", str(schema)))
     assert set(schema["components"]["schemas"]) == used
+
+
+def test_the_documentation_of_the_api_names_every_path(schema: dict[str, Any]) -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs/api.md").read_text()
+    assert [path for path in schema["paths"] if f"`{path}`" not in text] == []
