@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 
 from trimtab.storage.database import Database
-from trimtab.storage.deliveries import Status
+from trimtab.storage.delivery import Status
 from trimtab.storage.tables.alerts import DeliveryRow, EndpointRow, OutboxRow
 
 

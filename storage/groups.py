@@ -18,7 +18,8 @@ from sqlalchemy import Connection, RowMapping, and_, case, delete, exists, func,
 
 from trimtab.storage.alert import Alert, AlertKind, AlertPhase, Severity
 from trimtab.storage.database import Database
-from trimtab.storage.deliveries import NewMessage, added, undelivered
+from trimtab.storage.deliveries import added, undelivered
+from trimtab.storage.delivery import NewMessage
 from trimtab.storage.endpoints import Endpoint, as_endpoint
 from trimtab.storage.inserts import upsert
 from trimtab.storage.tables import JobRow, LedgerRow

@@ -15,7 +15,7 @@ from trimtab.api.cli.options import Token, Url
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.routes.webhook_views import DeliveryPage, DeliveryView, IssuedWebhook, Trial, Webhooks, WebhookView
 from trimtab.storage.alert import AlertKind, Severity
-from trimtab.storage.deliveries import Status
+from trimtab.storage.delivery import Status
 
 webhook = typer.Typer(help="Tell people, pagers and programs of what is wrong.", no_args_is_help=True)
 

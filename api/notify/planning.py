@@ -13,7 +13,7 @@ from trimtab.api.notify.shapes import SHAPES
 from trimtab.api.notify.shapes.shape import Message, Shape, rendered
 from trimtab.api.notify.signing import new_id
 from trimtab.storage.alert import Alert, AlertKind, AlertPhase, Severity, fingerprint
-from trimtab.storage.deliveries import NewMessage
+from trimtab.storage.delivery import NewMessage
 from trimtab.storage.endpoints import Endpoint
 from trimtab.storage.groups import Due, Planned
 

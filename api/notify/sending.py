@@ -12,7 +12,7 @@ from trimtab.api.notify.shapes.shape import Shape
 from trimtab.api.notify.signing import signed
 from trimtab.api.notify.ssrf import RefusedError
 from trimtab.api.notify.text import cut
-from trimtab.storage.deliveries import Claim, Settlement, Status
+from trimtab.storage.delivery import Claim, Settlement, Status
 
 MAX_ERROR = 300
 """Characters of an answer that are kept, for the administrator to read."""

@@ -23,7 +23,8 @@ from trimtab.api.notify.sending import attempted
 from trimtab.api.notify.shapes import SHAPES
 from trimtab.api.notify.shapes.shape import Shape
 from trimtab.storage.database import Database
-from trimtab.storage.deliveries import Claim, Deliveries, Delivery, Settlement, Status
+from trimtab.storage.deliveries import Deliveries
+from trimtab.storage.delivery import Claim, Delivery, Settlement, Status
 from trimtab.storage.endpoints import Endpoints
 from trimtab.storage.groups import Due, Groups, Planned
 

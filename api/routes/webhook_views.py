@@ -12,7 +12,7 @@ from trimtab.api.notify.ssrf import MAX_URL
 from trimtab.api.routes.paging import Page
 from trimtab.api.views import Body, View
 from trimtab.storage.alert import AlertKind, Severity
-from trimtab.storage.deliveries import Delivery, Status
+from trimtab.storage.delivery import Delivery, Status
 from trimtab.storage.endpoints import Endpoint
 
 _TEXT = r"^[^\x00-\x1f\x7f]*$"

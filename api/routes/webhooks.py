@@ -32,7 +32,8 @@ from trimtab.api.routes.webhook_views import (
     delivery_view,
     webhook_view,
 )
-from trimtab.storage.deliveries import Deliveries, DeliveryStateError, Status, UnknownDeliveryError
+from trimtab.storage.deliveries import Deliveries
+from trimtab.storage.delivery import DeliveryStateError, Status, UnknownDeliveryError
 from trimtab.storage.endpoints import Endpoint, EndpointConflictError, UnknownEndpointError
 
 router = APIRouter(tags=["webhooks"])

@@ -19,7 +19,8 @@ from trimtab.api.notify.worker import AlertWorker
 from trimtab.storage import outbox
 from trimtab.storage.alert import Alert, AlertKind, AlertPhase, Severity, fingerprint
 from trimtab.storage.database import Database
-from trimtab.storage.deliveries import Deliveries, Delivery, Status
+from trimtab.storage.deliveries import Deliveries
+from trimtab.storage.delivery import Delivery, Status
 from trimtab.storage.endpoints import Endpoint, Endpoints, Timing
 from trimtab.storage.groups import Due
 from trimtab.storage.inserts import jobs

@@ -10,7 +10,8 @@ from trimtab.storage import outbox
 from trimtab.storage.alert import AlertKind, Severity
 from trimtab.storage.backlog import Backlog, Waiting, backlog
 from trimtab.storage.database import Database
-from trimtab.storage.deliveries import Deliveries, NewMessage, Settlement, Status
+from trimtab.storage.deliveries import Deliveries
+from trimtab.storage.delivery import NewMessage, Settlement, Status
 from trimtab.storage.endpoints import Endpoint, Endpoints, Timing
 from trimtab.storage.size import size_of
 from trimtab.storage.values import Origin

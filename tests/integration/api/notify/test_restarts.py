@@ -18,7 +18,7 @@ from trimtab.api.notify.notification import Notification
 from trimtab.api.notify.posting import Poster
 from trimtab.api.notify.shapes import SHAPES
 from trimtab.api.notify.worker import KEEP_DELIVERED_S, KEEP_S, LEASE_S
-from trimtab.storage.deliveries import Settlement, Status
+from trimtab.storage.delivery import Settlement, Status
 
 
 def test_a_restart_between_fire_and_resolve_loses_neither(database_url: str) -> None:
@@ -59,7 +59,7 @@ async def _planned(office: Office) -> None:
         await office.worker(poster).plan()
 
 
-def test_at_the_end_what_is_due_is_sent_and_what_is_not_waits_for_the_next_start(office: Office) -> None:
+def test_at_the_end_what_is_not_answered_in_time_waits_for_the_next_start(office: Office) -> None:
     done = threading.Event()
     with Receiver(held(done)) as slow, Receiver() as quick:
         office.add(slow)
@@ -68,14 +68,17 @@ def test_at_the_end_what_is_due_is_sent_and_what_is_not_waits_for_the_next_start
 
         async def serve() -> None:
             stop = asyncio.Event()
+            running = asyncio.create_task(office.worker(Poster(LOOPBACK), drain_s=0.1).run(stop))
+            while not (slow.received and quick.received):
+                await asyncio.sleep(0.01)
             stop.set()
-            await office.worker(Poster(LOOPBACK), drain_s=0.3).run(stop)
+            await running
 
         asyncio.run(serve())
-        assert told(quick.received) == [FIRING]
         assert office.statuses() == [(Status.PENDING, 0, None)]
         done.set()
         office.work()
+    assert told(quick.received) == [FIRING]
     assert [one.headers["webhook-id"] for one in slow.received] == [office.log()[0].message_id] * 2
     assert office.statuses() == [(Status.DELIVERED, 1, 200)]
 

@@ -12,7 +12,7 @@ from standardwebhooks.webhooks import hmac_data
 from trimtab.api.notify.signing import new_secret
 from trimtab.storage.alert import Severity
 from trimtab.storage.archive import Archive
-from trimtab.storage.deliveries import Status
+from trimtab.storage.delivery import Status
 from trimtab.storage.values import Origin
 
 
