@@ -24,9 +24,9 @@ DRAWN_STEPS = 64
 ENCODINGS = ("identity", "gzip", "zstd")
 
 
-def drawn_steps() -> list[StepSummary]:
+def drawn_steps(count: int = DRAWN_STEPS) -> list[StepSummary]:
     """Steps of a healthy run: 64 responses of up to 512 tokens each."""
-    return [summary_at(Setup(), Size(), 0, step, fault=nothing, onset=DRAWN_STEPS) for step in range(DRAWN_STEPS)]
+    return [summary_at(Setup(), Size(), 0, step, fault=nothing, onset=count) for step in range(count)]
 
 
 def scalars_of(summary: StepSummary) -> dict[str, float]:

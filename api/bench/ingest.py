@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimtab.api.bench.bodies import ENCODINGS, Summaries, drawn_steps
+from trimtab.api.bench.bodies import ENCODINGS, Summaries
 from trimtab.api.bench.load import Driven, Load, Target, drive
 from trimtab.api.bench.peers import PEERS, Peer
 from trimtab.api.bench.servers import agent
@@ -35,7 +35,7 @@ class IngestRate:
     p99_ms: float
     """Of a request."""
     ratio: float
-    """Of trimtab's single summaries on SQLite in the same run to this rate."""
+    """Of the rate of the first load in the same run, trimtab's single summaries on SQLite, to this rate."""
 
 
 class LostError(RuntimeError):
@@ -52,31 +52,16 @@ class Case:
     """In an empty folder."""
 
 
-def bench_ingest(
-    seconds: float,
-    jobs: int,
-    *,
-    postgres: str = "",
-    peers: Path | None = None,
-    on_case: Callable[[], None] = lambda: None,
-) -> list[IngestRate]:
-    """Send a load for some seconds to one server after another, from another process over loopback.
-
-    Args:
-        seconds: of each load.
-        jobs: that report at once, each over a connection of its own, as fast as they are answered.
-        postgres: URL of an empty PostgreSQL database for two replicas, half of the jobs to each; empty for none.
-        peers: folder for the environments of other loggers, which are made on first use; None for none.
-        on_case: called after each load.
+def bench_ingest(cases: Iterable[Case], on_case: Callable[[], None] = lambda: None) -> list[IngestRate]:
+    """Measure one load after another; `on_case` is called after each.
 
     Raises:
         LoadError: a request was refused.
         LostError: the ledger does not hold exactly what was acknowledged.
         ServerError, PeerError: a server did not start, or could not be installed.
     """
-    steps, rates = drawn_steps(), []
-    first = 0.0
-    for case in cases(seconds, jobs, steps, postgres=postgres, peers=peers):
+    first, rates = 0.0, []
+    for case in cases:
         with tempfile.TemporaryDirectory(prefix="trimtab-bench-") as folder:
             driven = case.measure(Path(folder))
         first = first or driven.per_second
@@ -94,19 +79,27 @@ def bench_ingest(
     return rates
 
 
-def cases(
+def ingest_cases(
     seconds: float, jobs: int, steps: list[StepSummary], *, postgres: str = "", peers: Path | None = None
 ) -> Iterator[Case]:
-    """The loads, that of single summaries on SQLite first."""
+    """Loads from another process over loopback, that of single summaries on SQLite first.
+
+    Args:
+        seconds: of each load.
+        jobs: that report at once, each over a connection of its own, as fast as they are answered.
+        steps: that they report, over and over.
+        postgres: URL of an empty PostgreSQL database for two replicas, half of the jobs to each; empty for none.
+        peers: folder for the environments of other loggers, which are made on first use; None for none.
+    """
     for together in (1, TOGETHER):
         for encoding in ENCODINGS:
             yield _on_trimtab(seconds, jobs, steps, together, encoding)
     if postgres:
         for together in (1, TOGETHER):
             yield _on_trimtab(seconds, jobs, steps, together, "identity", postgres)
-    for peer in PEERS if peers is not None else ():
-        assert peers is not None
-        yield _on_peer(seconds, jobs, steps, peer, peers)
+    if peers is not None:
+        for peer in PEERS:
+            yield _on_peer(seconds, jobs, steps, peer, peers)
 
 
 def _on_trimtab(

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
 
-from trimtab.api.bench.bodies import Summaries, drawn_steps
+import numpy as np
+
+from trimtab.api.bench.bodies import Summaries
 from trimtab.api.bench.ingest import check_ledger
 from trimtab.api.bench.load import Driven, Load, drive
 from trimtab.api.bench.servers import Served, agent, resident_mb
+from trimtab.hooks.records import StepSummary
 
 OVERVIEW_S = 1.0
 """Seconds between two looks at the overview."""
@@ -43,8 +46,10 @@ class Soak:
     """Slope of the memory after the first fifth of the time (Theil and Sen)."""
 
 
-def bench_jobs(jobs: int, minutes: float, pace: float = 1.0, *, on_look: Callable[[], None] = lambda: None) -> Soak:
-    """Have each of some jobs report `pace` steps a second to one server on SQLite, for some minutes.
+def bench_jobs(
+    jobs: int, minutes: float, pace: float, steps: list[StepSummary], *, on_look: Callable[[], None] = lambda: None
+) -> Soak:
+    """Have each of some jobs report `pace` of the steps a second to one server on SQLite, for some minutes.
 
     `on_look` is called each time that the overview and the memory are looked at, once a second.
 
@@ -53,8 +58,7 @@ def bench_jobs(jobs: int, minutes: float, pace: float = 1.0, *, on_look: Callabl
         LostError: the ledger does not hold exactly what was acknowledged.
         ServerError: the server did not start.
     """
-    target = Summaries.of(f"bench-{secrets.token_hex(4)}", drawn_steps())
-    load = Load(urls=(), jobs=jobs, seconds=60 * minutes, pace=pace)
+    target = Summaries.of(f"bench-{secrets.token_hex(4)}", steps)
     with tempfile.TemporaryDirectory(prefix="trimtab-bench-") as name:
         folder = Path(name)
         db = str(folder / "bench.db")
@@ -62,7 +66,7 @@ def bench_jobs(jobs: int, minutes: float, pace: float = 1.0, *, on_look: Callabl
             watch = _Watch(server, on_look)
             watch.start()
             try:
-                driven = drive(target, Load(urls=[server.url], jobs=jobs, seconds=load.seconds, pace=pace))
+                driven = drive(target, Load(urls=[server.url], jobs=jobs, seconds=60 * minutes, pace=pace))
             finally:
                 watch.stop()
         check_ledger(db, target, driven)
@@ -105,7 +109,8 @@ class _Watch(threading.Thread):
 
 
 def _soak(jobs: int, driven: Driven, watch: _Watch) -> Soak:
-    times, tail = sorted(watch.overview_ms), watch.memory[int(SETTLED * len(watch.memory)) :]
+    overview_p50, overview_p99 = np.percentile(watch.overview_ms, (50, 99)).tolist()
+    tail = watch.memory[int(SETTLED * len(watch.memory)) :]
     shown = [memory for _, memory in watch.memory]
     return Soak(
         jobs=jobs,
@@ -113,8 +118,8 @@ def _soak(jobs: int, driven: Driven, watch: _Watch) -> Soak:
         summaries=sum(driven.by_job),
         p50_ms=driven.p50_ms,
         p99_ms=driven.p99_ms,
-        overview_p50_ms=statistics.median(times),
-        overview_p99_ms=times[int(0.99 * (len(times) - 1))],
+        overview_p50_ms=overview_p50,
+        overview_p99_ms=overview_p99,
         memory_mb=tuple(shown[:: max(len(shown) // 10, 1)]),
         growth_mb_per_hour=3600 * slope(tail),
     )

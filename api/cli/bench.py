@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -14,6 +14,9 @@ from rich.progress import Progress
 from rich.table import Column, Table
 
 from trimtab.api.cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from trimtab.api.bench.jobs import Soak
 
 bench = typer.Typer(no_args_is_help=True, add_completion=False, help="Measure what trimtab costs on this machine.")
 
@@ -122,12 +125,11 @@ def ingest(
     as_json: AsJson = False,
 ) -> None:
     """How many step summaries a second the agent takes over HTTP, beside loggers of scalars in the same run."""
-    from trimtab.api.bench.ingest import bench_ingest
+    from trimtab.api.bench.bodies import drawn_steps
+    from trimtab.api.bench.ingest import bench_ingest, ingest_cases
 
-    def measure(done: Callable[[], None]) -> Any:
-        return bench_ingest(seconds, jobs, postgres=postgres, peers=peers, on_case=done)
-
-    rates = _measured("loads", None, as_json, measure)
+    cases = list(ingest_cases(seconds, jobs, drawn_steps(), postgres=postgres, peers=peers))
+    rates = _measured("loads", len(cases), as_json, lambda done: bench_ingest(cases, done))
     rows = (
         (
             *(one.server, one.requests, f"{one.summaries_per_second:.0f}"),
@@ -147,10 +149,13 @@ def many_jobs(
     as_json: AsJson = False,
 ) -> None:
     """Many jobs at the pace of training: memory, the overview's time, and whether the ledger holds exactly all."""
+    from trimtab.api.bench.bodies import drawn_steps
     from trimtab.api.bench.jobs import bench_jobs
 
-    what = "looks at the overview, one a second"
-    soak = _measured(what, round(60 * minutes), as_json, lambda done: bench_jobs(count, minutes, pace, on_look=done))
+    def measure(done: Callable[[], None]) -> Soak:
+        return bench_jobs(count, minutes, pace, drawn_steps(), on_look=done)
+
+    soak = _measured("looks at the overview, one a second", round(60 * minutes), as_json, measure)
     rows = (
         ("summaries, all in the ledger, once", f"{soak.summaries}"),
         ("request, median and p99", f"{soak.p50_ms:.1f} and {soak.p99_ms:.1f} ms"),
