@@ -6,7 +6,7 @@ from functools import reduce
 import numpy as np
 import pytest
 from agent_runs import sign_sketch, step_summary
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.hooks.records import NonFinite, StepSummary
@@ -22,6 +22,7 @@ def same_tokens(one: SignSketch, other: SignSketch) -> bool:
     return sums and (one.bins, one.counts) == (other.bins, other.counts)
 
 
+@settings(deadline=None)
 @given(STEPS, st.randoms(use_true_random=False))
 def test_a_merged_sketch_is_the_sketch_of_all_the_tokens(steps: list[tuple[list[float], list[float]]], random) -> None:
     stretches = [Stretch.of(step_summary(i, update=signs)) for i, signs in enumerate(steps)]
@@ -84,6 +85,7 @@ def rolled(level: int, steps: dict[int, dict[str, float]]) -> SignalRollup:
     return reduce(SignalRollup.merged, parts)
 
 
+@settings(deadline=None)
 @given(observed(), st.randoms(use_true_random=False))
 def test_signals_roll_up_to_what_their_values_say_in_any_order(steps: dict[int, dict[str, float]], random) -> None:
     shuffled = list(steps.items())
@@ -110,6 +112,7 @@ def test_signals_roll_up_to_what_their_values_say_in_any_order(steps: dict[int, 
         assert all(value == values[step] or math.isnan(value) for step, value in points if math.isfinite(value))
 
 
+@settings(deadline=None)
 @given(observed())
 def test_all_steps_at_once_are_the_same_as_one_at_a_time(steps: dict[int, dict[str, float]]) -> None:
     full = {step: {name: signals.get(name, 0.5) for name in NAMES} for step, signals in steps.items()}
