@@ -167,6 +167,24 @@ def many_jobs(
 
 
 @bench.command()
+def start(
+    times: Annotated[int, typer.Option(min=2, help="Servers of each kind.")] = 9, as_json: AsJson = False
+) -> None:
+    """How long `trimtab serve` takes to its ready line, and what memory it holds then."""
+    from trimtab.api.bench.start import bench_start
+
+    starts = _measured("servers", times, as_json, lambda done: bench_start(times, done))
+    rows = (
+        (
+            *(one.database, f"{one.seconds.median:.2f}", _ratios(one.seconds.p10, one.seconds.p90)),
+            *(f"{one.processor_seconds.median:.2f}", f"{one.memory_mb.median:.0f}"),
+        )
+        for one in starts
+    )
+    _show(starts, as_json, ("database", "s to ready", "p10 to p90", "s of processor", "idle MB"), rows)
+
+
+@bench.command()
 def step(
     steps: Annotated[int, typer.Option(min=10, help="Steps of each format.")] = 40, as_json: AsJson = False
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import sys
@@ -33,6 +34,8 @@ from trimtab.storage.database import Database
 from trimtab.storage.serving import sole_server
 
 SWITCH_S = 0.0005
+"""Seconds that a thread may go on while others wait for the interpreter. With Python's 5 ms, the event loop would get a
+turn only every 5 ms while the writer's thread folds summaries, and every request needs several."""
 _log = logging.getLogger("trimtab.api")
 
 
@@ -104,8 +107,8 @@ def serve(
     )
     keep = Keep(summaries=keep_summaries, days=keep_days)
     settings = Settings(access=access, alerts=alerts, keep=keep, trusted_proxies=tuple(trusted_proxy or ()))
-    # While one thread folds summaries, the event loop answers others; it would wait 5 ms for each turn otherwise.
     sys.setswitchinterval(SWITCH_S)
+    gc.freeze()  # what is loaded by now stays: looking through it for garbage would hold up requests for 50 ms
     database = Database(db)
     with sole_server(database):
         _log.info("trimtab %s starts on %s", version("trimtab"), database.name)

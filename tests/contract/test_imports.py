@@ -68,6 +68,11 @@ def test_the_service_leaves_torch_out(module: str, tmp_path: Path) -> None:
     assert "torch" not in modules_after(f"import {module}", tmp_path)
 
 
+def test_serving_loads_nothing_that_draws_or_trains(tmp_path: Path) -> None:
+    heavy = {"torch", "matplotlib", "plotly", "pandas"}
+    assert modules_after("import trimtab.api.cli, trimtab.api.cli.serve", tmp_path) & heavy == set()
+
+
 def test_the_brain_brings_no_server_or_database_along(tmp_path: Path) -> None:
     servers = {"fastapi", "sqlalchemy", "httpx", "uvicorn"}
     assert modules_after("import trimtab.agent.advance", tmp_path) & servers == set()
