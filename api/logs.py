@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import TextIO
 
 from trimtab.api.access.limits import Limiter, Rate
-from trimtab.api.access.redaction import Redacting
+from trimtab.api.access.redaction import redact_logs
 
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 """Id of the request that is being answered; every record that is logged meanwhile carries it."""
@@ -56,8 +56,9 @@ def handler(stream: TextIO, form: LogFormat) -> logging.Handler:
     """What writes records to a stream."""
     made = logging.StreamHandler(stream)
     made.setFormatter(JsonLines() if form is LogFormat.JSON else TextLines())
-    for one in (_of_request, Thinned(), Redacting()):  # what is alike is seen by its template, which redacting takes
-        made.addFilter(one)
+    made.addFilter(_of_request)
+    made.addFilter(Thinned())  # before redacting, which leaves nothing of a record's template
+    redact_logs([made])
     return made
 
 

@@ -59,10 +59,3 @@ def redact_logs(handlers: Iterable[logging.Handler]) -> None:
     for handler in handlers:
         if not any(isinstance(one, Redacting) for one in handler.filters):
             handler.addFilter(Redacting())
-
-
-def handlers_in_use() -> list[logging.Handler]:
-    """Those of every logger that there is by now, and the one that writes where a logger has none."""
-    named = [logging.getLogger(name) for name in logging.root.manager.loggerDict]
-    last = [] if logging.lastResort is None else [logging.lastResort]
-    return [*last, *(handler for logger in (logging.root, *named) for handler in logger.handlers)]
