@@ -13,9 +13,7 @@ from trimtab.hooks.controls import ControlError
 from trimtab.hooks.records import StepSummary
 
 
-def replay(
-    config: AgentConfig, state: RunState, records: Iterable[StepSummary | OperatorAction]
-) -> Iterator[Outcome]:
+def replay(config: AgentConfig, state: RunState, records: Iterable[StepSummary | OperatorAction]) -> Iterator[Outcome]:
     """What each of a job's records leads to, in ledger order, from a state on.
 
     A person's decision that does not fit what is made of its past now (another version of the program, or other

@@ -2,9 +2,9 @@
 
 Line 1 is the header `{"trimtab_ledger": 1, "job", "config"}`; then one line an entry (`{"entry": {...}}`, in ledger
 order), one line an event (`{"event": {...}}`) and, last, `{"state": {...} | null, "schema": "...", "seq": n}`: the
-newest snapshot, the state after entry n. Where what the first summaries said is gone, line 2 is the state after the last
-of those, `{"base": {...}, "schema": "...", "seq": n, "essentials": {...}}`, and the entries begin behind it. Payloads,
-details and state are JSON data, never JSON inside strings. A file may be gzipped.
+newest snapshot, the state after entry n. Where what the first summaries said is gone, line 2 is the state after the
+last of those, `{"base": {...}, "schema": "...", "seq": n, "essentials": {...}}`, and the entries begin behind it.
+Payloads, details and state are JSON data, never JSON inside strings. A file may be gzipped.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def _jobs() -> Select[Any]:
     return queries.jobs().add_columns(JobRow.id)
 
 
-def _arrivals(ids: Iterable[int], count: int) -> Select[Any]:
+def _arrivals(ids: Iterable[int], count: int) -> Select[int, float]:
     """Job and time of each of the newest `count` summaries of the jobs, the newest first."""
     of_job = (LedgerRow.job_id == JobRow.id) & (LedgerRow.rank == queries.JUDGED_RANK)
     attempts = (
@@ -139,7 +139,7 @@ def _arrivals(ids: Iterable[int], count: int) -> Select[Any]:
     return found.order_by(LedgerRow.job_id, LedgerRow.step.desc())
 
 
-def _quarantined(ids: Iterable[int]) -> Select[Any]:
+def _quarantined(ids: Iterable[int]) -> Select[int, int, float]:
     count, last = func.count().label("summaries"), func.max(QuarantineRow.received_at).label("last_at")
     wanted = select(QuarantineRow.job_id, count, last).where(QuarantineRow.job_id.in_(ids))
     return wanted.group_by(QuarantineRow.job_id)

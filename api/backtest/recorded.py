@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.agent.config import AgentConfig, with_settings
+from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Mode
 from trimtab.api.backtest.labels import LabelledRun
 from trimtab.api.backtest.rates import Delay, Rate, delay, rate

@@ -1,8 +1,8 @@
 """Jobs, their ledgers, and what was folded from them. The ledger is the truth; everything beside it was worked out.
 
 JSON is text that this project wrote itself (`trimtab.storage.codec`), because a database's JSON type either refuses NaN
-or loses it. Payloads are packed (`trimtab.storage.packing`): a summary of 20 KB takes 5. The signals of one step are one
-row of 64-bit floats, in which NaN and the infinities are what they are (ADR 0014).
+or loses it. Payloads are packed (`trimtab.storage.packing`): a summary of 20 KB takes 5. The signals of one step are
+one row of 64-bit floats, in which NaN and the infinities are what they are (ADR 0014).
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from trimtab.api.service import Service
 from trimtab.storage.tokens import Tokens
 from trimtab.storage.values import Origin
 
-
 UNLIMITED = AccessSettings(
     limits=Limits(
         ingest=Rate(per_second=1e6, burst=10**6),

@@ -1,4 +1,4 @@
-"""Payloads are bytes, a step's signals are one row, states are snapshots of a place in the ledger, jobs can be archived.
+"""Payloads are bytes, the signals of a step one row, states snapshots of a place in the ledger; jobs can be archived.
 
 Revision: 0003, after 0002
 """

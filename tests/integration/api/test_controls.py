@@ -302,6 +302,8 @@ def test_whoever_looks_after_an_incident_is_named(client: Client) -> None:
     incident = client.acknowledge("run", "mismatch", reason="on it", issuer="ada")
     assert incident.acknowledged == Acknowledgement(issuer="ada", reason="on it", step=11)
     assert incident in client.incidents("run")
-    with pytest.raises(ClientError, match=r"target: 'reward' has no open incident; open: mismatch, asymmetry, clipping") as caught:
+    with pytest.raises(
+        ClientError, match=r"target: 'reward' has no open incident; open: mismatch, asymmetry, clipping"
+    ) as caught:
         client.acknowledge("run", "reward", reason="on it")
     assert caught.value.status == 409
