@@ -51,7 +51,7 @@ def sign_in(page: Page, text: str) -> None:
 def settled(page: Page) -> None:
     """Wait until the view has its data."""
     expect(page.locator("main h1")).to_be_visible()
-    expect(page.locator(".loading")).to_have_count(0)
+    expect(page.locator(".loading:visible")).to_have_count(0)
 
 
 def test_a_token_lets_in_and_a_forged_request_is_refused(browser: Browser, service: Service) -> None:

@@ -5,6 +5,7 @@ import { Refused, Unreachable } from "./http.js";
 
 const LEAST_MS = 300;
 const MOST_MS = 1000;
+const AGAIN_MS = 2000; // after which it is tried again where the service does not answer
 
 export class Refresher {
   // `load(signal)` is asynchronous; `failed(error)` is told when it does not work out.
@@ -56,6 +57,7 @@ export class Refresher {
       if (this.gone.signal.aborted) return;
       if (!(error instanceof Refused || error instanceof Unreachable)) reportError(error); // a mistake of the page's own
       this.failed(error);
+      if (error instanceof Unreachable) setTimeout(() => this.poke(), AGAIN_MS);
     }
   }
 }
