@@ -136,8 +136,9 @@ class Hub:
                     await asyncio.wait((stopping,), timeout=self._least)
         finally:
             self._loop = None
-            self.close()
             stopping.cancel()
+            if stop.is_set():  # or it has failed, and looks again later
+                self.close()
 
     async def _wait(self, stopping: asyncio.Future[Any]) -> None:
         nudged = asyncio.ensure_future(self._nudged.wait())

@@ -79,7 +79,8 @@ def serve(
     try:
         listener.listen()
     except OSError as error:
-        raise _taken(*listener.getsockname()[:2], error) from error
+        host, port = listener.getsockname()[:2]
+        raise _taken(host, port, error) from error
     Server(create_app(service, settings), lambda: on_ready(url), settings).run(sockets=[listener])
 
 

@@ -146,6 +146,23 @@ def test_a_request_that_never_comes_does_not_hold_up_the_end(tmp_path: Path) -> 
             assert process.wait(PATIENCE_S) == 0
 
 
+def test_live_streams_do_not_hold_up_the_end(tmp_path: Path) -> None:
+    with serving(tmp_path / "agent.db", stderr=subprocess.PIPE) as (process, url):
+        with (
+            httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S) as http,
+            http.stream("GET", "/v1/stream") as stream,
+        ):
+            assert stream.status_code == 200
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+        log = log_of(process)
+    assert [(one["level"], one["message"].partition(" starts on ")[0]) for one in log] == [
+        ("info", "trimtab 0.1.0"),
+        ("info", "ends, as SIGTERM asked for it"),
+        ("info", "has ended"),
+    ]
+
+
 def test_a_server_whose_database_is_held_ends_in_order(tmp_path: Path) -> None:
     """Another process writes and does not stop: nothing is acknowledged, and the end waits no longer than it may."""
     db = tmp_path / "agent.db"

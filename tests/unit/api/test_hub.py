@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from agent_runs import step_summary
 
+from trimtab.api.background import Background
 from trimtab.api.hub import MOST_WAITING, Hub, Message, Watcher
 from trimtab.api.problem import ApiError
 from trimtab.api.service import Service
@@ -121,4 +122,32 @@ def test_a_hub_that_is_closed_lets_nobody_in(service: Service) -> None:
             pass
 
     played(service, scene)
+    service.close()
+
+
+class StumblingHub(Hub):
+    """Fails at its first look."""
+
+    looks = 0
+
+    async def _look(self) -> None:
+        self.looks += 1
+        if self.looks == 1:
+            raise ValueError("a defect")
+        await super()._look()
+
+
+def test_watchers_outlast_a_hub_that_fails_and_works_again(service: Service) -> None:
+    async def scene() -> None:
+        hub = StumblingHub(service.database, every=0.01, least=0.0)
+        service.listeners.append(hub.stored)
+        async with asyncio.timeout(30), Background([hub], first_retry_s=0.001).at_work():
+            with hub.watching(None) as watcher:
+                await watcher.ready.wait()
+                await asyncio.to_thread(service.ingest, step_summary(0))
+                message = await watcher.next()
+        assert message is not None
+        assert message.job == "run"
+
+    asyncio.run(scene())
     service.close()
