@@ -38,7 +38,10 @@ export function listen(job, heard, signal) {
 
   open();
   document.addEventListener("visibilitychange", open, { signal });
-  signal.addEventListener("abort", close);
+  signal.addEventListener("abort", () => {
+    close();
+    tell("idle");
+  });
 }
 
 const tell = (how) => dispatchEvent(new CustomEvent("trimtab:live", { detail: how }));

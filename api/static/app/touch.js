@@ -4,13 +4,14 @@ import { at } from "./dom.js";
 import { announce } from "./notice.js";
 
 const SAYS = {
+  idle: "Connected",
   live: "Live",
   polling: "Polling",
   lost: "The service does not answer; trying again",
   waiting: "Connecting",
 };
-let reached = null,
-  how = "polling";
+let reached = null;
+let how = "idle";
 
 export function watchTouch() {
   addEventListener("trimtab:reached", ({ detail }) => {

@@ -155,7 +155,16 @@ export class JobView {
         ),
       ),
     );
+    this.showTab();
     this.tell(firing);
+  }
+
+  // Scrolls to the tab of a part once it is opened, where the tabs are wider than the screen.
+  showTab() {
+    if (this.shownPart === this.place.part) return;
+    this.shownPart = this.place.part;
+    const tab = this.tabs.querySelector("[aria-current]");
+    this.tabs.scrollLeft = tab.offsetLeft - this.tabs.offsetLeft - tab.offsetWidth;
   }
 
   tick() {

@@ -105,6 +105,8 @@ export class JobSettings {
   }
 }
 
+const ANY = 1e6; // what a limit is where there is none
+
 const limitsOf = (policy) => [
   ["Remedies", policy.allow.map(words).join(", ") || "none"],
   ["Hands off", policy.limits.untouched.map(words).join(", ")],
@@ -123,7 +125,7 @@ function bounds(limits) {
       "tr",
       {},
       h("th", { scope: "row" }, words(name)),
-      [low, high].map((value) => h("td", { class: "right number" }, number(value))),
+      [low, high].map((value) => h("td", { class: "right number" }, value >= ANY ? "any" : number(value))),
       h("td", { class: "right number" }, move > 1 ? "any" : `${number(move * 100)} %`),
     );
   return table(

@@ -47,12 +47,7 @@ export class Webhooks {
       "tr",
       { "data-webhook": one.id },
       h("th", { scope: "row" }, one.name, h("span", { class: "about muted small" }, words(one.shape))),
-      h(
-        "td",
-        {},
-        `${one.severity} and worse of ${one.jobs.join(", ")}`,
-        h("span", { class: "about muted small" }, one.kinds.join(", ")),
-      ),
+      h("td", {}, coverage(one), h("span", { class: "about muted small" }, one.kinds.join(", "))),
       h("td", { class: "wrap mono small" }, one.url),
       h(
         "td",
@@ -148,4 +143,10 @@ export class Webhooks {
     });
     if (done) await this.load();
   }
+}
+
+function coverage({ severity, jobs }) {
+  const least =
+    severity === "info" ? "everything" : severity === "critical" ? "what is critical" : "warnings and worse";
+  return `${least}, of ${jobs.length === 1 && jobs[0] === "*" ? "all jobs" : jobs.join(", ")}`;
 }
