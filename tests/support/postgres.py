@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import psycopg
 
 ACCOUNT = "postgres"
 """Who runs the server where the tests run as root, which PostgreSQL refuses to be run by."""
+INITDB = ("-U", ACCOUNT, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 SETTINGS = {"listen_addresses": "", "fsync": "off", "full_page_writes": "off", "max_connections": "100"}
 
 
@@ -25,28 +32,52 @@ class PostgresServer:
 
     def __init__(self) -> None:
         self._programs = _programs()
-        self._root = os.geteuid() == 0
         self._numbers = count(1)
         self.folder = Path(tempfile.mkdtemp(prefix="trimtab-pg-"))
-        if self._root:
+        if os.geteuid() == 0:
             shutil.chown(self.folder, ACCOUNT, ACCOUNT)
-        self._run("initdb", "-D", str(self._data), "-U", ACCOUNT, "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+        made = subprocess.run(
+            [self._programs / "initdb", "-D", self._data, *INITDB],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            check=False,
+            **self._account,
+        )
+        assert made.returncode == 0, made.stderr
         settings = {**SETTINGS, "unix_socket_directories": self.folder}
         with (self._data / "postgresql.conf").open("a") as file:
             file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
         self.start()
 
     def start(self) -> None:
-        """Start it, and wait until it takes connections."""
-        self._run("pg_ctl", "-D", str(self._data), "-l", str(self.folder / "log"), "-w", "start")
+        """Start it, and wait until it takes connections. It ends with the tests, even where those are killed."""
+        tied = ["setpriv", "--pdeathsig", "QUIT"] if shutil.which("setpriv") else []
+        command = [*tied, str(self._programs / "postgres"), "-D", str(self._data)]
+        with (self.folder / "log").open("a") as log:
+            self._process = subprocess.Popen(
+                command,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                **self._account,
+            )
+        give_up = time.monotonic() + 60
+        while not self._takes_connections():
+            told = (self.folder / "log").read_text()
+            assert self._process.poll() is None, told
+            assert time.monotonic() < give_up, told
+            time.sleep(0.02)
 
     def stop(self) -> None:
         """Take it away from under whoever is connected, and lose nothing that was committed."""
-        self._run("pg_ctl", "-D", str(self._data), "-m", "fast", "-w", "stop")
+        self._end(signal.SIGINT)
 
     def close(self) -> None:
         """Stop it for good and remove its folder."""
-        self._run("pg_ctl", "-D", str(self._data), "-m", "immediate", "-w", "stop")
+        self._end(signal.SIGQUIT)
         shutil.rmtree(self.folder)
 
     @contextmanager
@@ -63,30 +94,34 @@ class PostgresServer:
 
     def execute(self, statement: str) -> None:
         """Run one statement as the superuser, outside a transaction."""
+        with self._connect() as connection:
+            connection.execute(statement)
+
+    def _connect(self) -> psycopg.Connection:
         import psycopg  # here, since every environment of tests imports this module
 
-        with psycopg.connect(host=str(self.folder), user=ACCOUNT, dbname="postgres", autocommit=True) as connection:
-            connection.execute(statement)
+        return psycopg.connect(host=str(self.folder), user=ACCOUNT, dbname="postgres", autocommit=True)
+
+    def _takes_connections(self) -> bool:
+        import psycopg
+
+        try:
+            self._connect().close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _end(self, how: signal.Signals) -> None:
+        self._process.send_signal(how)
+        self._process.wait(60)
 
     @property
     def _data(self) -> Path:
         return self.folder / "data"
 
-    def _run(self, program: str, *arguments: str) -> None:
-        account = {"user": ACCOUNT, "group": ACCOUNT, "extra_groups": []} if self._root else {}
-        done = subprocess.run(
-            [self._programs / program, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # a pipe would stay open for as long as the server runs
-            stderr=subprocess.PIPE if program == "initdb" else subprocess.DEVNULL,
-            cwd=self.folder,
-            timeout=60,
-            check=False,
-            **account,
-        )
-        log = self.folder / "log"
-        told = (done.stderr or b"").decode() + (log.read_text() if log.exists() else "")
-        assert done.returncode == 0, f"{program} failed: {told}"
+    @property
+    def _account(self) -> dict[str, Any]:
+        return {"user": ACCOUNT, "group": ACCOUNT, "extra_groups": []} if os.geteuid() == 0 else {}
 
 
 def _programs() -> Path:
