@@ -29,6 +29,7 @@ TAGS = {
 ERRORS = {
     HTTPStatus.NOT_FOUND: "There is no such job.",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is too large; send less at a time.",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The body is in an encoding that is not taken here.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "A field is malformed; the errors name it.",
 }
 """What is said of a status, where the route says nothing else."""
@@ -72,6 +73,7 @@ def complete(schema: dict[str, Any]) -> None:
             _say(responses, HTTPStatus.NOT_FOUND)
         if "requestBody" in operation:
             _say(responses, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            _say(responses, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         if "422" in responses or "requestBody" in operation or operation.get("parameters"):
             _say(responses, HTTPStatus.UNPROCESSABLE_ENTITY)
         for status, response in responses.items():

@@ -17,6 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trimtab.api.problem import Problem, answer
 
+PACKED = "/v1/summaries"
+"""Where paths of bodies that may be compressed begin."""
 MAX_BODY = 1_000_000
 """Bytes."""
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
@@ -42,8 +44,8 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """ASGI middleware that refuses large bodies (413) and addresses that no database takes (422), and adds the headers
-    that every answer has."""
+    """ASGI middleware that refuses large bodies (413), compressed ones (415) but for those of trainers, and addresses
+    that no database takes (422), and adds the headers that every answer has."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -87,6 +89,10 @@ def _refusal(scope: Scope, headers: Headers) -> ASGIApp | None:
     if not length.isdigit() or int(length) > MAX_BODY:
         problem = Problem(field="body", value=f"{length} bytes", message=TOO_LARGE)
         return answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, [problem])
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity" and not scope["path"].startswith(PACKED):
+        problem = Problem(field="Content-Encoding", value=encoding, message="only summaries may be; send it as it is")
+        return answer(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, [problem])
     return None
 
 

@@ -1,6 +1,7 @@
 """Numbers are numbers: neither a boolean nor text is one, whatever a lenient reader makes of them.
 
-A number that is not finite may be written as its name, and 3.0 is a whole number, as in JSON.
+A number that is not finite is written as its name, `"NaN"` or `"Infinity"`, and as nothing else: 1e400, which no float
+holds, is a mistake and no infinity. 3.0 is a whole number, as in JSON.
 """
 
 from __future__ import annotations
@@ -54,10 +55,10 @@ def _either(*schemas: CoreSchema, kind: str, message: str) -> CoreSchema:
 
 
 _FLOAT = _either(
-    float_schema(strict=True),
+    float_schema(strict=True, allow_inf_nan=False),  # 1e400 is no infinity, and NaN is no JSON
     no_info_after_validator_function(NON_FINITE.__getitem__, literal_schema(list(NON_FINITE))),
     kind="number",
-    message="should be a valid number",
+    message='should be a valid number; one that is not finite is written as "NaN", "Infinity" or "-Infinity"',
 )
 _INT = _either(
     int_schema(strict=True),

@@ -43,7 +43,7 @@ def test_the_same_summary_again_changes_nothing_and_still_gets_the_command(clien
 
 def test_key_order_and_number_spelling_do_not_make_another_summary(http: httpx.Client) -> None:
     first = '{"job": "run", "attempt": 1, "step": 0, "scalars": {"loss": 1, "grad_norm": "NaN"}}'
-    second = '{"scalars": {"grad_norm": NaN, "loss": 1.0}, "step": 0, "attempt": 1, "job": "run", "rank": 0}'
+    second = '{"scalars": {"grad_norm": "NaN", "loss": 1.0}, "step": 0, "attempt": 1, "job": "run", "rank": 0}'
     assert [http.post("/v1/summaries", content=text, headers=JSON).json()["result"] for text in (first, second)] == [
         "stored",
         "duplicate",

@@ -28,11 +28,18 @@ def test_nothing_but_a_whole_number_is_a_step(value: Any) -> None:
     assert [error["loc"] for error in caught.value.errors()] == [("body", "step")]
 
 
-@pytest.mark.parametrize("value", [True, "3", "", "nan", "inf", None, [3.0]])
+@pytest.mark.parametrize("value", [True, "3", "", "nan", "inf", None, [3.0], math.nan, math.inf, 10**400])
 def test_nothing_but_a_number_or_its_name_is_a_scalar(value: Any) -> None:
     with pytest.raises(RequestValidationError) as caught:
         read(scalars={"loss": value})
     assert [error["loc"] for error in caught.value.errors()] == [("body", "scalars", "loss")]
+
+
+def test_what_no_float_holds_is_no_infinity() -> None:
+    body = json.dumps({**SUMMARY_TEXT, "scalars": {"loss": 0.5}}).replace("0.5}", "1e400}")
+    assert "1e400" in body
+    with pytest.raises(RequestValidationError):
+        summary_in(body.encode())
 
 
 def test_numbers_are_read_as_they_are() -> None:
