@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.agent.thresholds import Threshold
-from trimtab.api.baselines_view import BaselinesView
+from trimtab.api.baselines_view import BaselinesView, BaselineView
 from trimtab.api.cli.options import AsJson, Job, Token, Url
 from trimtab.api.client import DEFAULT_URL, Client
 
@@ -27,7 +27,7 @@ def _show(view: BaselinesView) -> None:
     for signal in view.signals:
         alarms = "; ".join(map(_told, signal.thresholds))
         frozen = ", ".join(signal.frozen_by)
-        rows = signal.baselines or [None]
+        rows: list[BaselineView | None] = [*signal.baselines] or [None]
         for one in rows:
             of_pass = "" if one is None or one.pass_index is None or len(rows) == 1 else f" (pass {one.pass_index + 1})"
             level, spread, anchor = (None, None, None) if one is None else (one.level, one.spread, one.anchor)
