@@ -58,7 +58,9 @@ export class Chart {
   }
 
   get limits() {
-    return this.spec.lines.flatMap(({ name }) => this.facts.limits.get(name) ?? []);
+    const { floor = -Infinity, ceiling = Infinity, lines } = this.spec;
+    const found = lines.flatMap(({ name }) => this.facts.limits.get(name) ?? []);
+    return found.filter(({ value }) => value >= floor && value <= ceiling); // others are never reached
   }
 
   get extent() {
