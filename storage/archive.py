@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from trimtab.storage import audit, outbox, queries
 from trimtab.storage.audit import Deed
@@ -16,6 +16,13 @@ from trimtab.storage.tables import JobRow
 from trimtab.storage.values import Origin
 
 AGENT = Origin(actor="agent")
+
+
+_AWAY = (
+    select(JobRow.id, JobRow.name)
+    .where(JobRow.id.in_(bindparam("wanted", expanding=True)), JobRow.archived_at.is_not(None))
+    .order_by(JobRow.id)
+)
 
 
 class Archive:
@@ -48,8 +55,7 @@ class Archive:
 
 def reported_again(connection: Connection, job_ids: Collection[int], at: float) -> list[Deed]:
     """Bring back those of the jobs that are archived, in the caller's transaction; what is to be put on record."""
-    wanted = select(JobRow.id, JobRow.name).where(JobRow.id.in_(job_ids), JobRow.archived_at.is_not(None))
-    away = connection.execute(wanted.order_by(JobRow.id)).all()
+    away = connection.execute(_AWAY, {"wanted": sorted(job_ids)}).all()
     if not away:
         return []
     connection.execute(update(JobRow).where(JobRow.id.in_([row.id for row in away])).values(archived_at=None))

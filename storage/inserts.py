@@ -38,6 +38,9 @@ class NewRow:
     signals: dict[str, float]
 
 
+_LEDGER, _OBSERVATIONS = insert(LedgerRow), insert(ObservationRow)
+
+
 def upsert(connection: Connection, table: type[Any]) -> Any:
     """An insert that can say what to do on a conflict."""
     return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
@@ -57,7 +60,7 @@ def appended(connection: Connection, rows: Sequence[NewRow], sets: SignalSets) -
 
     A job that reports again is archived no more.
     """
-    connection.execute(insert(LedgerRow), [_ledger_row(row) for row in rows])
+    connection.execute(_LEDGER, [_ledger_row(row) for row in rows])
     _events(connection, rows)
     judged = [row for row in rows if row.entry.rank == queries.JUDGED_RANK and row.signals]
     if judged:
@@ -138,4 +141,4 @@ def _observations(connection: Connection, rows: Sequence[NewRow], known: SignalS
         }
         for row, observed in zip(rows, sets, strict=True)
     ]
-    connection.execute(insert(ObservationRow), written)
+    connection.execute(_OBSERVATIONS, written)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, func, select, tuple_
+from sqlalchemy import Connection, RowMapping, Select, bindparam, func, select, tuple_
 
 from trimtab.storage.packing import unpacked
 from trimtab.storage.tables import EventRow, HistoryRow, JobRow, LedgerRow, RunStateRow, SignalSetRow
@@ -48,10 +48,19 @@ def judged(*columns: Any) -> Select[Any]:
     return judged_rank.order_by(LedgerRow.attempt.desc(), LedgerRow.step.desc())
 
 
+# What every transaction of summaries asks is built once: building it costs more than SQLite takes to answer it.
+_WANTED = bindparam("wanted", expanding=True)
+_KEY = (LedgerRow.job_id, LedgerRow.attempt, LedgerRow.step, LedgerRow.rank)
+_FIND_JOBS = select(JobRow.name, JobRow.id, JobRow.config).where(JobRow.name.in_(_WANTED))
+_LAST_SEQ = select(func.coalesce(func.max(LedgerRow.seq), 0)).where(LedgerRow.job_id == JobRow.id).scalar_subquery()
+_LAST_SEQS = select(JobRow.id, _LAST_SEQ).where(JobRow.id.in_(_WANTED))
+_HELD_KEYS = select(*_KEY, LedgerRow.seq, LedgerRow.digest).where(tuple_(*_KEY).in_(_WANTED))
+
+
 def find_jobs(connection: Connection, names: Iterable[str]) -> dict[str, RowMapping]:
     """Id and settings of those of the jobs that exist."""
-    statement = select(JobRow.name, JobRow.id, JobRow.config).where(JobRow.name.in_(sorted(set(names))))
-    return {row["name"]: row for row in connection.execute(statement).mappings()}
+    rows = connection.execute(_FIND_JOBS, {"wanted": sorted(set(names))}).mappings()
+    return {row["name"]: row for row in rows}
 
 
 def own(connection: Connection, job_ids: Iterable[int]) -> None:
@@ -88,9 +97,7 @@ def base(connection: Connection, job_id: int) -> Base | None:
 
 def last_seqs(connection: Connection, job_ids: Iterable[int]) -> dict[int, int]:
     """Place of the last ledger row of each job, 0 without one."""
-    wanted = sorted(job_ids)
-    last = select(func.coalesce(func.max(LedgerRow.seq), 0)).where(LedgerRow.job_id == JobRow.id).scalar_subquery()
-    return dict(connection.execute(select(JobRow.id, last).where(JobRow.id.in_(wanted))).all())
+    return dict(connection.execute(_LAST_SEQS, {"wanted": sorted(job_ids)}).all())
 
 
 Key = tuple[int, int | None, int | None, int | None]
@@ -99,8 +106,7 @@ Key = tuple[int, int | None, int | None, int | None]
 
 def held_keys(connection: Connection, keys: Sequence[Key]) -> dict[Key, tuple[int, str]]:
     """Place and digest of the ledger rows that hold any of the keys."""
-    columns = (LedgerRow.job_id, LedgerRow.attempt, LedgerRow.step, LedgerRow.rank)
-    rows = connection.execute(select(*columns, LedgerRow.seq, LedgerRow.digest).where(tuple_(*columns).in_(keys)))
+    rows = connection.execute(_HELD_KEYS, {"wanted": list(keys)})
     return {(job, attempt, step, rank): (seq, digest) for job, attempt, step, rank, seq, digest in rows}
 
 

@@ -36,6 +36,9 @@ from trimtab.storage.serving import sole_server
 SWITCH_S = 0.0005
 """Seconds that a thread may go on while others wait for the interpreter. With Python's 5 ms, the event loop would get a
 turn only every 5 ms while the writer's thread folds summaries, and every request needs several."""
+GARBAGE = 50_000
+"""New objects after which Python looks for garbage among them: states are values without cycles, so there is next to
+none, and with 700 a tenth of the time goes into looking."""
 _log = logging.getLogger("trimtab.api")
 
 
@@ -109,6 +112,7 @@ def serve(
     settings = Settings(access=access, alerts=alerts, keep=keep, trusted_proxies=tuple(trusted_proxy or ()))
     sys.setswitchinterval(SWITCH_S)
     gc.freeze()  # what is loaded by now stays: looking through it for garbage would hold up requests for 50 ms
+    gc.set_threshold(GARBAGE, 20, 100)
     database = Database(db)
     with sole_server(database):
         _log.info("trimtab %s starts on %s", version("trimtab"), database.name)
