@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 from typing import Any, NoReturn
 
@@ -58,7 +59,11 @@ class _Commands(TyperGroup):
         """The command of that name, or None."""
         if cmd_name not in COMMANDS:
             return None
-        found: Any = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+        gc.disable()  # as in `trimtab.__main__`
+        try:
+            found: Any = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+        finally:
+            gc.enable()
         if not isinstance(found, typer.Typer):
             single = typer.Typer(add_completion=False)
             single.command(cmd_name)(found)
