@@ -203,9 +203,12 @@ class Service:
         return live.state
 
     def current(self, job: str, seq: int) -> RunState | None:
-        """The job's state after row `seq` of its ledger, where it is at hand: for those who look at many jobs."""
+        """The job's state after row `seq` of its ledger, where it is at hand: for those who look at many jobs.
+
+        It never is for a job without a ledger, whose settings may yet change.
+        """
         live = self._live.get(job)
-        return live.state if live is not None and live.seq == seq else None
+        return live.state if live is not None and live.seq == seq > 0 else None
 
     def live(self) -> dict[str, RunState]:
         """States of the jobs that this process heard of last, each as of what it last stored of its job."""

@@ -176,13 +176,14 @@ def is_told(client: Client, http: httpx.Client, plant: Plant, what: str) -> None
     assert 'trimtab_step{job="other"}' in metrics.text
 
 
-def test_a_command_tells_it_in_one_line(service: Service, url: str, db: Path) -> None:
+def test_a_command_tells_it_in_one_line(service: Service, db: Path) -> None:
     service.ingest(Plant(seed=0).advance())
     settings_of_another_version(db)
-    for done in (trimtab("replay", db, check=False), trimtab("status", "run", "--url", url, check=False)):
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-        assert "job 'run': its settings" in done.stderr
-    assert "job 'run': its settings" in trimtab("status", "--url", url).stdout
+    with running(Service.open(db)) as url:
+        for done in (trimtab("replay", db, check=False), trimtab("status", "run", "--url", url, check=False)):
+            assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+            assert "job 'run': its settings" in done.stderr
+        assert "job 'run': its settings" in trimtab("status", "--url", url).stdout
 
 
 def test_an_embedded_agent_tells_it_before_step_0(client: Client, db: Path) -> None:
