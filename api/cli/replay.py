@@ -14,11 +14,14 @@ from rich.text import Text
 
 from trimtab.agent.config import with_settings
 from trimtab.api.cli.errors import UsageError
+from trimtab.api.cli.options import Token, Url
 from trimtab.api.cli.progress import bar
+from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.ledgers import ledgers_in
 from trimtab.api.problem import shown
 from trimtab.api.refold import QUIET, Refolded, refolded
 from trimtab.api.restore import config_of
+from trimtab.api.routes.replay import ReplayView
 from trimtab.api.settings_file import settings_in
 
 
@@ -37,6 +40,11 @@ def replay(
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the decisions even of several jobs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome of every job as JSON.")] = False,
+    server: Annotated[
+        bool, typer.Option("--server", help="LEDGER is the name of a job, and the service replays it.")
+    ] = False,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
 ) -> None:
     """Fold recorded runs again and check that every event and the last state come out the same.
 
@@ -46,6 +54,9 @@ def replay(
     changes = dict(_parsed(text) for text in settings or ())
     changed = file is not None or bool(changes)
     from_file = settings_in(file)
+    if server:
+        _ask(str(ledger), {**from_file, **changes}, url, token, as_json=as_json)
+        return
     rows, jobs = ledgers_in(ledger, job)
     if not sum(rows.values()):
         raise UsageError(f"job: the ledger of {', '.join(rows) or 'every job'} is empty; there is nothing to replay")
@@ -65,6 +76,24 @@ def replay(
                 _show_decisions(console, outcome)
             _show_line(console, outcome, changed=changed)
     if not changed and any(outcome.difference is not None and not outcome.relearnt for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def _ask(job: str, settings: dict[str, Any], url: str, token: str | None, *, as_json: bool) -> None:
+    """Have the service replay a job. Raises `typer.Exit` where the same settings make something else of it."""
+    with Client(url, token) as client:
+        done = client.replay(job, settings)
+    if as_json:
+        print(ReplayView(job=job, settings=settings, replayed=done).model_dump_json())
+    else:
+        what = "identical" if done.identical else f"{done.gone_total} decisions fall away, {done.added_total} come"
+        console = Console(soft_wrap=True, highlight=False)
+        console.print(f"{job}: {done.entries} entries: {what}", markup=False)
+        for events, mark in ((done.gone, "-"), (done.added, "+")):
+            for event in events:
+                where = f"{event['attempt']}:{event['step']}"
+                console.print(f"{mark} {where}  {event['kind'].replace('_', ' ')}  {event['message']}", markup=False)
+    if not settings and not done.identical and not done.relearnt:
         raise typer.Exit(1)
 
 

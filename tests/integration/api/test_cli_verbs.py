@@ -163,6 +163,14 @@ def test_the_trail_is_followed(ill: Plant, client: Client, url: str) -> None:
             process.kill()
 
 
+def test_the_service_replays_a_job(ill: Plant, client: Client, told: Any, said: Any) -> None:
+    assert said("replay", ill.job, "--server") == f"run: {client.job('run').rows} entries: identical\n"
+    answer = told("replay", "run", "--server", "--set", "mode=observe", "--set", "policy.expire=50")
+    assert answer["settings"] == {"mode": "observe", "policy.expire": 50}
+    with pytest.raises(ClientError, match=r"settings\.nope: no such setting"):
+        said("replay", "run", "--server", "--set", "nope=1")
+
+
 def test_the_baselines_are_told(ill: Plant, said: Any) -> None:
     out = said("baselines", ill.job)
     assert "mean above 0.2 (mismatch)" in out
