@@ -61,6 +61,7 @@ def test_a_new_step_is_listed_within_two_seconds(browser: Browser, service: Serv
     with running(service) as url, visiting(browser, url) as page, Client(url) as client:
         expect(page.locator("#link")).to_have_text("Live")
         expect(row(page, "healthy").locator(".step")).to_have_text("23")
+        expect(row(page, "healthy").locator(".spark path.js-line")).to_be_visible()
         drive(client, going_on("healthy"), 1)
         expect(row(page, "healthy").locator(".step")).to_have_text("24", timeout=WITHIN_MS)
         drive(client, Plant(seed=5, job="newcomer"), 1)

@@ -97,6 +97,7 @@ export function change(job, controls, control, value, reload) {
         generation = now.generation;
         throw new Error(meanwhile(now, control.name), { cause: refusal });
       }
+      await reload(); // so that the next change is worked out against this one
     },
   });
 }

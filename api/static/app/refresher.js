@@ -22,14 +22,11 @@ export class Refresher {
     this.timer = setTimeout(() => this.run(), Math.max(this.next - performance.now(), 0));
   }
 
-  // Loads now, and resolves when that is done.
+  // Loads anew, and resolves when that is done: what was done before this call is in it.
   async now() {
+    while (this.busy) await this.busy;
     clearTimeout(this.timer);
-    if (this.busy) {
-      this.wanted = true;
-      return this.busy;
-    }
-    return this.run();
+    await this.run();
   }
 
   stop() {
