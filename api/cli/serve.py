@@ -115,10 +115,10 @@ def serve(
     gc.set_threshold(GARBAGE, 20, 100)
     database = Database(db)
     with sole_server(database):
-        _log.info("trimtab %s starts on %s", version("trimtab"), database.name)
         database.migrate()
         with closing(Service(database, default_config=config)) as service:
             listener = bind(host, port, database)
+            _log.info("trimtab %s starts on %s", version("trimtab"), database.name)
             _fold_again(service, quiet=as_json or form is LogFormat.JSON)
             serve_until_ended(service, listener, lambda url: _tell(url, database.name, as_json), settings)
     _log.info("has ended")
