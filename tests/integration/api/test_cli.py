@@ -126,7 +126,7 @@ def test_no_command_but_the_trainers_loads_torch() -> None:
 
 MISTAKES = {
     "no service": (["status", "--url", "http://127.0.0.1:1"], "nothing answers at http://127.0.0.1:1"),
-    "others": (["serve", "--host", "0.0.0.0"], "no access tokens yet"),
+    "others": (["serve", "--host", "0.0.0.0"], "has no admin's token that is valid"),
     "no folder": (["serve", "--db", "/no/such/folder/agent.db", "--port", "0"], "does not exist; make it"),
     "no ledger": (["replay", "/no/such/file"], "there is no file /no/such/file"),
     "no database": (["export", "run", "--db", "/no/such/file"], "there is no file /no/such/file"),
@@ -236,7 +236,8 @@ def test_a_recording_is_delivered_and_a_refused_summary_kept(client: Client, url
     with face.attach(f"file:{folder}", job="offline", attempt=1) as emitter:
         for step in range(5):
             emitter.end_step(step=step, scalars={"reward_mean": 0.5})
-    assert json.loads(trimtab("sync", folder, "--url", url, "--json").stdout) == {"sent": 5, "rejected": 0, "left": 0}
+    sent = json.loads(trimtab("sync", folder, "--url", url, "--json").stdout)
+    assert sent == {"sent": 5, "rejected": 0, "left": 0, "barred": ""}
     assert (client.job("offline").step, client.job("offline").rows) == (4, 5)
     assert "0 summaries delivered" in trimtab("sync", folder, "--url", url).stdout
     with face.attach(f"file:{folder}", job="offline", attempt=1) as emitter:
