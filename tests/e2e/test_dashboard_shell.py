@@ -49,7 +49,7 @@ def sign_in(page: Page, text: str) -> None:
 
 def settled(page: Page, view: str) -> None:
     """Wait until all of the view is there."""
-    expect(page.locator(VIEWS[view]).first).to_be_visible(timeout=15_000)
+    expect(page.locator(VIEWS[view]).first).to_be_visible()
 
 
 def test_a_token_lets_in_and_a_forged_request_is_refused(browser: Browser, service: Service) -> None:

@@ -76,13 +76,13 @@ export class Chart {
   async draw() {
     if (!this.facts) return;
     this.nothing.hidden = this.seen;
+    this.showGuides();
+    this.read(this.step);
+    this.plot.setAttribute("aria-label", this.described());
     const library = await plotly();
     if (!this.element.isConnected) return;
     await library.react(this.plot, this.traces(), this.layout(), CONFIG);
     if (!this.hooked) this.hook();
-    this.showGuides();
-    this.read(this.step);
-    this.plot.setAttribute("aria-label", this.described());
   }
 
   traces() {
