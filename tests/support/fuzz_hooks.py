@@ -1,7 +1,8 @@
-"""Loaded by schemathesis: two of three requests are about something that there is."""
+"""Loaded by schemathesis: two of three requests are about something that there is, and none ends its own access."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 from zlib import crc32
 
@@ -9,6 +10,8 @@ import schemathesis
 from populated import JOBS
 
 KNOWN = {"job": JOBS, "detector": ("mismatch", "reward", "asymmetry"), "number": (1, 2, 3)}
+OWN_TOKEN = os.environ["TRIMTAB_FUZZ_TOKEN_ID"]
+"""Whoever revokes it, or replaces its secret, is refused everything from there on, and finds nothing more."""
 
 
 @schemathesis.hook
@@ -20,3 +23,10 @@ def map_path_parameters(_context: Any, path_parameters: dict[str, Any] | None) -
             if drawn % 3:
                 path_parameters[name] = known[drawn // 3 % len(known)]
     return path_parameters
+
+
+@schemathesis.hook
+def before_call(_context: Any, case: Any, _kwargs: dict[str, Any]) -> None:
+    """Leave the token alone that all of this is asked with: schemathesis learns ids from the answers."""
+    if OWN_TOKEN in str(case.path_parameters.get("token", "")):
+        case.path_parameters["token"] = "nobody"
