@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, bindparam, func, select, tuple_
+from sqlalchemy import BindParameter, Connection, RowMapping, Select, bindparam, func, select, tuple_
 
 from trimtab.storage.packing import unpacked
 from trimtab.storage.tables import EventRow, HistoryRow, JobRow, LedgerRow, RunStateRow, SignalSetRow
@@ -49,7 +49,7 @@ def judged(*columns: Any) -> Select[Any]:
 
 
 # What every transaction of summaries asks is built once: building it costs more than SQLite takes to answer it.
-_WANTED = bindparam("wanted", expanding=True)
+_WANTED: BindParameter[Any] = bindparam("wanted", expanding=True)
 _KEY = (LedgerRow.job_id, LedgerRow.attempt, LedgerRow.step, LedgerRow.rank)
 _FIND_JOBS = select(JobRow.name, JobRow.id, JobRow.config).where(JobRow.name.in_(_WANTED))
 _LAST_SEQ = select(func.coalesce(func.max(LedgerRow.seq), 0)).where(LedgerRow.job_id == JobRow.id).scalar_subquery()
