@@ -8,7 +8,7 @@ from http import HTTPStatus
 import zstandard
 from fastapi import Request
 
-from trimtab.api.problem import ApiError
+from trimtab.api.problem import ApiError, is_json
 
 MAX_UNPACKED = 16_000_000
 """Bytes."""
@@ -24,8 +24,12 @@ async def body_of(request: Request) -> bytes:
 
     Raises:
         ApiError: an encoding that is not one of `ENCODINGS` (415), a body that is not in it (422), or one that is
-            larger than `MAX_UNPACKED` when it is unpacked (413).
+            larger than `MAX_UNPACKED` when it is unpacked (413); or a kind of body that is not JSON (422).
     """
+    kind = request.headers.get("content-type", "")
+    if kind and not is_json(kind):
+        message = "the body was not read as JSON; send the header content-type: application/json"
+        raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, "Content-Type", message, kind)
     body = await request.body()
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding == "identity":

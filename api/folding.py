@@ -68,14 +68,15 @@ class Folding:
             return Folded(events=(), signals={}, result=outcome)
         after = replace(live, state=outcome.state, seq=past.seq + 1)
         due = after.seq - after.kept >= SNAPSHOT_EVERY
-        self.live[past.job] = replace(after, kept=after.seq) if due else after
-        self.stored.append(Committed(record=record, events=outcome.events))
-        return Folded(
+        folded = Folded(
             events=tuple(map(_new_event, outcome.events)),
             signals=_charted(record, outcome.signals) if isinstance(record, StepSummary) else {},
             result=outcome,
             snapshot=snapshot_of(after) if due else None,
         )
+        self.live[past.job] = replace(after, kept=after.seq) if due else after
+        self.stored.append(Committed(record=record, events=outcome.events))
+        return folded
 
 
 def _check_generation(state: RunState, base: int | None) -> None:

@@ -132,7 +132,7 @@ def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
         assert isinstance(error, RequestValidationError)
         on_invalid(request)
         kind = request.headers.get("content-type", "")
-        if not _is_json(kind) and any(detail["loc"] == ("body",) for detail in error.errors()):
+        if not is_json(kind) and any(detail["loc"] == ("body",) for detail in error.errors()):
             message = "the body was not read as JSON; send the header content-type: application/json"
             return answer(HTTPStatus.UNPROCESSABLE_ENTITY, [Problem(field="Content-Type", value=kind, message=message)])
         return answer(HTTPStatus.UNPROCESSABLE_ENTITY, problems_of(error))
@@ -201,7 +201,8 @@ def _methods(request: Request) -> list[str]:
     ]
 
 
-def _is_json(content_type: str) -> bool:
+def is_json(content_type: str) -> bool:
+    """Whether a header Content-Type says JSON."""
     kind = content_type.partition(";")[0].strip().lower()
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 

@@ -22,6 +22,8 @@ PATIENCE_S = 2.0
 """After which something that does not answer counts as away."""
 LEAST_FREE = 64_000_000
 """Bytes that have to be free on the disk of an SQLite file: some minutes of summaries, and the log that they go to."""
+STUCK_S = 10.0
+"""After which a transaction that stores summaries counts as stuck."""
 _log = logging.getLogger("trimtab.api")
 Check = Callable[[], list[str]]
 
@@ -59,6 +61,9 @@ class Readiness:
         if self._queue.is_full:
             waiting = f"{self._queue.depth} summaries wait to be stored, and no more are taken"
             found.append(Problem(field="queue", value=self._queue.depth, message=f"{waiting} from {HIGH_WATER} on"))
+        if self._queue.storing_s > STUCK_S:
+            message = f"a transaction has been under way for {self._queue.storing_s:.0f} s"
+            found.append(Problem(field="queue", value=self._queue.depth, message=message))
         for name, why in self._background.idle.items():
             found.append(Problem(field="workers", value=name, message=why))
         self._tell(found)

@@ -113,7 +113,14 @@ class Service:
         """
         check_job(job)
         wanted = self._default_config if config is None else CONFIG.encode(config)
-        self.store.register(job, wanted, self.clock(), keep=lambda known: config is None or _means(job, known, config))
+        self.store.register(
+            job,
+            wanted,
+            self.clock(),
+            keep=lambda known: config is None or _means(job, known, config),
+            origin=origin,
+            reason=reason,
+        )
         if mode is not None and self.state(job).mode is not mode:
             action = OperatorAction(job=job, verb=OperatorVerb.SET_MODE, issuer=issuer, reason=reason, mode=mode)
             self.operate(action, origin=origin)

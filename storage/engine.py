@@ -11,6 +11,7 @@ again.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,11 @@ BUSY_TIMEOUT_MS = 5000
 CONNECT_TIMEOUT_S = 5
 POOL_TIMEOUT_S = 10
 """Seconds to wait for a connection while all are in use."""
+
+
+SERVER_PATIENCE_S = {"lock_timeout": 3, "idle_in_transaction_session_timeout": 60}
+"""After which PostgreSQL gives up waiting for what another session holds, and takes it from a session that has gone
+silent in the middle of a transaction: a replica that hangs must not hang the others."""
 
 
 class StorageError(RuntimeError):
@@ -49,16 +55,26 @@ def open_engine(target: str | Path, *, read_only: bool = False) -> Engine:
     except (ArgumentError, ImportError) as error:
         raise StorageError(f"db: {text!r} cannot be used: {error}") from error
     if engine.dialect.name == "sqlite":
+        if not read_only and "://" not in text:
+            _keep_to_ourselves(path)
         event.listen(engine, "connect", _only_read_sqlite if read_only else _configure_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _keep_to_ourselves(path: Path) -> None:
+    """Make a new file one that only its owner reads: it holds the secrets of webhooks. SQLite's others follow it."""
+    with contextlib.suppress(OSError):  # what is wrong with the path is told when the database is opened
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _patience(url: URL) -> dict[str, Any]:
     """How long a server that does not answer is waited for, where the URL does not say (`?connect_timeout=`)."""
     if url.get_backend_name() != "postgresql":
         return {}
-    own = {} if "connect_timeout" in url.query else {"connect_timeout": CONNECT_TIMEOUT_S}
+    own: dict[str, Any] = {} if "connect_timeout" in url.query else {"connect_timeout": CONNECT_TIMEOUT_S}
+    if "options" not in url.query:
+        own["options"] = " ".join(f"-c {name}={seconds}s" for name, seconds in SERVER_PATIENCE_S.items())
     return {"connect_args": own, "pool_timeout": POOL_TIMEOUT_S}
 
 

@@ -30,7 +30,8 @@ def migrate(connection: Connection) -> None:
         _pragma(connection, "foreign_keys=OFF")
     try:
         with connection.begin():
-            if not sqlite:  # two replicas may start at once
+            if not sqlite:  # two replicas may start at once, and the first may take its time
+                connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
                 connection.execute(select(func.pg_advisory_xact_lock(MIGRATING)))
             found = revision(connection)
             if found.is_newest:

@@ -63,14 +63,16 @@ def find_jobs(connection: Connection, names: Iterable[str]) -> dict[str, RowMapp
     return {row["name"]: row for row in rows}
 
 
-def own(connection: Connection, job_ids: Iterable[int]) -> None:
-    """Keep other replicas off these jobs until the transaction ends. SQLite has one writer at a time anyway.
+def own(connection: Connection, job_ids: Iterable[int]) -> bool:
+    """Keep other replicas off these jobs until the transaction ends; whether that took a lock, and so perhaps a while.
 
-    Every replica asks in the same order, so that no two wait for each other.
+    SQLite has one writer at a time anyway. Every replica asks in the same order, so that no two wait for each other.
     """
-    if connection.dialect.name == "postgresql":
-        for job_id in sorted(job_ids):
-            connection.execute(select(func.pg_advisory_xact_lock(JOB_LOCKS, job_id)))
+    if connection.dialect.name != "postgresql":
+        return False
+    for job_id in sorted(job_ids):
+        connection.execute(select(func.pg_advisory_xact_lock(JOB_LOCKS, job_id)))
+    return True
 
 
 def job_id(connection: Connection, job: str) -> int:

@@ -27,6 +27,8 @@ def sole_server(database: Database) -> Iterator[None]:
         yield
         return
     path = Path(database.name).resolve()  # one file may have several names
+    if path.stat().st_nlink > 1:  # SQLite's log goes by the name, so two names of one file are two logs
+        raise StorageError(f"db: {path} has another name as well (a hard link); leave it one, and try again")
     lock = path.with_name(path.name + SUFFIX)
     try:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

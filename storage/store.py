@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -9,7 +10,8 @@ from typing import Generic, TypeVar
 from sqlalchemy import Connection, delete, func, select, update
 from sqlalchemy.exc import DBAPIError
 
-from trimtab.storage import inserts, queries
+from trimtab.storage import audit, inserts, queries
+from trimtab.storage.audit import Deed
 from trimtab.storage.codec import same
 from trimtab.storage.database import Database
 from trimtab.storage.packing import unpacked_floats
@@ -22,6 +24,7 @@ from trimtab.storage.values import (
     EntryKind,
     Folded,
     Job,
+    Origin,
     Past,
     Recorded,
     SignalSeries,
@@ -64,17 +67,29 @@ class Store:
 
     # Writing
 
-    def register(self, job: str, config: str, now: float, *, keep: Callable[[str], bool]) -> None:
+    def register(
+        self,
+        job: str,
+        config: str,
+        now: float,
+        *,
+        keep: Callable[[str], bool],
+        origin: Origin,
+        reason: str,
+    ) -> None:
         """Make sure that the job exists with these settings (JSON), or with those it has where `keep` says so.
 
         Raises:
             ConfigFixedError: it has settings that are not kept, and a ledger that was folded with them.
         """
+        deed = Deed(action="register", at=now, origin=origin, job=job, reason=reason, detail=json.loads(config))
         with self.database.write() as connection:
-            if job not in queries.find_jobs(connection, [job]):
-                inserts.jobs(connection, [job], config, now)
-            found = queries.find_jobs(connection, [job])[job]
-            queries.own(connection, [found["id"]])
+            new = job not in queries.find_jobs(connection, [job])
+            if new and inserts.jobs(connection, [job], config, now):
+                audit.append(connection, [deed])
+                return
+            queries.own(connection, [queries.job_id(connection, job)])
+            found = queries.find_jobs(connection, [job])[job]  # as it is now that nobody else can change it
             if not keep(found["config"]):
                 if queries.last_seqs(connection, [found["id"]])[found["id"]]:
                     raise ConfigFixedError(
@@ -82,6 +97,7 @@ class Store:
                         "or try the settings on what was recorded with `trimtab replay --set`"
                     )
                 connection.execute(update(JobRow).where(JobRow.id == found["id"]).values(config=config))
+                audit.append(connection, [deed])
 
     def append(
         self, arrivals: Sequence[Arriving], fold: Fold[Arriving, Result], *, config_if_new: str
@@ -248,7 +264,8 @@ class _Batch(Generic[Arriving, Result]):
             self._made = inserts.jobs(connection, unknown, config_if_new, arrivals[0].entry.received_at)
             self._jobs = queries.find_jobs(connection, names)
         ids = [row["id"] for row in self._jobs.values()]
-        queries.own(connection, ids)
+        if queries.own(connection, ids):
+            self._jobs = queries.find_jobs(connection, names)  # the settings may have changed while others owned them
         self._seqs = queries.last_seqs(connection, ids)
         keys = [self._key(arrival) for arrival in arrivals if arrival.entry.kind is EntryKind.SUMMARY]
         self._held = queries.held_keys(connection, keys) if keys else {}

@@ -114,9 +114,11 @@ def register_job(
     To set the mode takes the scope `control`.
     """
     check_job(request, job)
-    if registration.mode is not None and not principal.may(Scope.CONTROL):
-        message = "to set it takes a token with the scope control; leave it out to register the job only"
-        raise ApiError(HTTPStatus.FORBIDDEN, "mode", message, registration.mode)
+    begins = registration.config.mode if registration.config is not None else Mode.OBSERVE
+    for field, mode in (("mode", registration.mode), ("config.mode", None if begins is Mode.OBSERVE else begins)):
+        if mode is not None and not principal.may(Scope.CONTROL):
+            message = "to set it takes a token with the scope control; leave it out to register the job only"
+            raise ApiError(HTTPStatus.FORBIDDEN, field, message, mode)
     service.register(
         job,
         config=registration.config,

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections import defaultdict
 from pathlib import Path
 
 import httpx
@@ -69,7 +70,7 @@ def test_the_page_is_served_under_a_strict_policy(http: httpx.Client) -> None:
     policy = response.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
-    assert http.get("/static/app.js").status_code == 200
+    assert http.get("/static/app/main.js").status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/static/../app.py", "/docs", "/v1/jobs/run/nothing"])
@@ -93,13 +94,14 @@ def test_every_request_body_has_examples_that_the_service_reads(client: Client, 
         for method, operation in methods.items():
             if "requestBody" not in operation:
                 continue
-            schema = operation["requestBody"]["content"]["application/json"]["schema"]
-            for example in schema["examples"]:
-                target = path.format(job="cliff-auto", number=1, detector="reward")
+            content = operation["requestBody"]["content"]["application/json"]
+            named = [one["value"] for one in content.get("examples", {}).values()]
+            for example in content["schema"].get("examples", named):
+                target = path.format_map(defaultdict(lambda: 1, job="cliff-auto", detector="reward"))
                 response = http.request(method, target, json=example)
                 assert response.status_code != 422, (method, path, response.text)
                 sent += 1
-    assert sent == 10
+    assert sent == 25
 
 
 def test_every_operation_is_described_and_its_errors_have_the_one_shape(http: httpx.Client) -> None:

@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from agent_runs import Plant
-from sqlalchemy.exc import OperationalError
+from postgres import PostgresServer
+from sqlalchemy.exc import DataError, OperationalError
 
 from trimtab.api.folding import Input
 from trimtab.api.ingest import HIGH_WATER, MAX_TOGETHER, Answer, IngestQueue
 from trimtab.api.problem import ApiError
 from trimtab.api.service import Service, ingested
+from trimtab.storage import queries
 
 
 class CountingService(Service):
@@ -101,3 +104,32 @@ def test_a_database_that_fails_is_told_to_whoever_asked(service: CountingService
 
     asyncio.run(failing())
     assert service.store.jobs() == []
+
+
+def test_a_value_that_the_database_refuses_takes_nothing_with_it(postgres: PostgresServer) -> None:
+    with postgres.database() as url:
+        service = Service.open(url)
+        first, bad, last = inputs(service, 3)
+        bad = replace(bad, entry=replace(bad.entry, rank=2**31))
+        ((a, b, c),) = asyncio.run(stored(service, [first, bad, last]))
+        assert isinstance(b, DataError)
+        assert [ingested(one).result for one in (a, c) if isinstance(one, tuple)] == ["stored", "stored"]
+        assert [entry.step for entry in service.store.recorded("run").entries] == [0, 2]
+        service.close()
+
+
+def test_a_job_that_another_replica_holds_holds_up_no_other(postgres: PostgresServer) -> None:
+    with postgres.database() as url:
+        service = Service.open(f"{url}&options=-c%20lock_timeout%3D50ms")
+        for job in ("held", "free"):
+            service.register(job, config=None, mode=None, issuer="me", reason="r")
+        other = Service.open(url)
+        with other.database.write() as connection:
+            queries.own(connection, [queries.job_id(connection, "held")])
+            held, free = asyncio.run(stored(service, inputs(service, 2, "held"), inputs(service, 2, "free")))
+        assert [type(one).__name__ for one in held] == ["OperationalError"] * 2
+        assert [ingested(one).result for one in free if isinstance(one, tuple)] == ["stored"] * 2
+        ((again, _),) = asyncio.run(stored(service, inputs(service, 2, "held")))
+        assert isinstance(again, tuple)
+        service.close()
+        other.close()

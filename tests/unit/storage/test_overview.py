@@ -57,7 +57,7 @@ def test_the_newest_arrivals_of_each_job_come_the_newest_first(database: Databas
     stored(database, "b", 7, attempt=2, at=100.0)
     stored(database, "b", 8, 9, attempt=1)  # an older attempt that still reports
     stored(database, "b", 8, attempt=2, rank=1, at=200.0)
-    Store(database).register("c", "{}", 5.0, keep=lambda _: True)
+    Store(database).register("c", "{}", 5.0, keep=lambda _: True, origin=Origin(), reason="r")
     found = {line.job.name: line for line in overview(database).lines()}
     assert list(found) == ["c", "b", "a"]
     assert {name: line.arrivals for name, line in found.items()} == {"c": (), "b": (107.0,), "a": (5.0, 4.0, 3.0)}

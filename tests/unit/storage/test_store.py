@@ -1,7 +1,7 @@
 """The store on both kinds of database."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from trimtab.storage.engine import StorageError, open_engine
 from trimtab.storage.queries import UnknownJobError
 from trimtab.storage.store import Appended, ConfigFixedError, ConflictError, Store
 from trimtab.storage.tables import Base
-from trimtab.storage.values import Arrival, Entry, EntryKind, Folded, NewEvent, Past, StoredState
+from trimtab.storage.values import Arrival, Entry, EntryKind, Folded, NewEvent, Origin, Past, StoredState
 
 ENTRY = Entry(kind=EntryKind.SUMMARY, payload='{"a":1}', digest="d" * 64, received_at=10.0, attempt=1, step=0, rank=0)
 KILL = '{"job": "run", "verb": "kill", "issuer": "ada", "reason": "enough"}'
@@ -61,6 +61,10 @@ def put(store: Store, entry: Entry, job: str = "run") -> tuple[Appended, int]:
     if isinstance(answer, Exception):
         raise answer
     return answer
+
+
+def register(store: Store, config: str, keep: Callable[[str], bool]) -> None:
+    store.register("run", config, 1.0, keep=keep, origin=Origin(), reason="r")
 
 
 def snapshot(store: Store, job: str = "run") -> StoredState | None:
@@ -257,12 +261,12 @@ def test_the_latest_summary_is_the_newest_and_not_the_last_that_came(store: Stor
 
 
 def test_settings_are_fixed_by_the_first_entry(store: Store) -> None:
-    store.register("run", '{"window": 5}', 1.0, keep=lambda _: False)
-    store.register("run", '{"window": 6}', 1.0, keep=lambda known: known == '{"window": 7}')
+    register(store, '{"window": 5}', lambda _: False)
+    register(store, '{"window": 6}', lambda known: known == '{"window": 7}')
     put(store, ENTRY)
-    store.register("run", '{"window": 7}', 1.0, keep=lambda known: known == '{"window": 6}')
+    register(store, '{"window": 7}', lambda known: known == '{"window": 6}')
     with pytest.raises(ConfigFixedError, match="'run' has a ledger that was folded with other settings"):
-        store.register("run", '{"window": 7}', 1.0, keep=lambda _: False)
+        register(store, '{"window": 7}', lambda _: False)
     assert store.job("run").config == '{"window": 6}'
 
 

@@ -54,6 +54,18 @@ def test_every_action_of_a_person_is_on_record(service: Service, url: str, held:
     assert verified(logged(service)).number == before + 6
 
 
+def test_jobs_that_are_made_and_settings_that_change_are_on_record(admin: httpx.Client, service: Service) -> None:
+    before = len(logged(service))
+    for window in (5, 5, 7):
+        body = {"config": {"window": window}, "reason": f"a window of {window}"}
+        assert admin.put("/v1/jobs/run", json=body).status_code == 200
+    deeds = logged(service, before)
+    assert [(deed.action, deed.job, deed.reason, json.loads(deed.detail)["window"]) for deed in deeds] == [
+        ("register", "run", "a window of 5", 5),
+        ("register", "run", "a window of 7", 7),
+    ]
+
+
 def test_what_is_refused_is_not_done_and_not_on_record(service: Service, admin: httpx.Client) -> None:
     admin.put("/v1/jobs/run", json={})
     before = len(logged(service))

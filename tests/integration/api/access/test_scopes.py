@@ -129,6 +129,8 @@ def test_a_trainers_token_sets_no_mode(service: Service, url: str, held: dict[Sc
         assert response.status_code == 403
         assert response.json()["errors"][0]["field"] == "mode"
         assert http.put("/v1/jobs/run", json={"mode": "observe"}).status_code == 403
+        response = http.put("/v1/jobs/run", json={"config": {"mode": mode}})
+        assert (response.status_code, response.json()["errors"][0]["field"]) == (403, "config.mode")
     assert service.store.jobs() == []
 
 
