@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, delete, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, case, delete, exists, func, insert, select, update
+from sqlalchemy.orm import InstrumentedAttribute
 
 from trimtab.agent.changes import AGENT
 from trimtab.storage import audit
@@ -35,6 +36,11 @@ from trimtab.storage.values import Origin
 
 BATCH = 100
 """Endpoints that are taken in one transaction."""
+LONGEST_WAIT_S = 7200.0
+"""Until a message is tried again, or a receiver asked."""
+APART_S = 60.0
+"""By how much the clocks of processes may be apart; what lies further ahead than anything waits was written by a clock
+that was set back since."""
 
 
 class Deliveries:
@@ -48,10 +54,10 @@ class Deliveries:
 
         The attempt counts from here on, whether or not its end is ever heard of.
         """
-        due = DeliveryRow.status == Status.PENDING, DeliveryRow.next_at <= now
+        due = _due(now)
         waiting = exists().where(DeliveryRow.endpoint_id == EndpointRow.id, *due)
-        free = EndpointRow.leased_until.is_(None) | (EndpointRow.leased_until <= now)
-        ready = EndpointRow.not_before.is_(None) | (EndpointRow.not_before <= now)
+        free = EndpointRow.leased_until.is_(None) | _passed(EndpointRow.leased_until, now, until - now)
+        ready = EndpointRow.not_before.is_(None) | _passed(EndpointRow.not_before, now, LONGEST_WAIT_S)
         with self._database.read() as connection:
             if not connection.execute(select(exists().where(*due))).scalar_one():
                 return []
@@ -229,11 +235,21 @@ def _delivery(connection: Connection, message: str, *, lock: bool = False) -> De
     return _as_delivery(row)
 
 
+def _passed(column: InstrumentedAttribute[Any], now: float, longest: float) -> ColumnElement[bool]:
+    """Whether a time has passed, or lies further ahead than anything waits."""
+    return (column <= now) | (column > now + longest + APART_S)
+
+
+def _due(now: float) -> tuple[ColumnElement[bool], ...]:
+    """Whether a message is to be sent now; one that was never tried waits for nothing."""
+    longest = case((DeliveryRow.attempts == 0, 0.0), else_=LONGEST_WAIT_S)
+    passed = (DeliveryRow.next_at <= now) | (DeliveryRow.next_at > longest + (now + APART_S))
+    return DeliveryRow.status == Status.PENDING, passed
+
+
 def _claimed(connection: Connection, endpoint: Endpoint, now: float, *, lease: str, until: float) -> Claim | None:
     """The endpoint with the oldest of its messages that are due; None where another worker was quicker."""
-    oldest = _DELIVERIES.where(
-        DeliveryRow.endpoint_id == endpoint.id, DeliveryRow.status == Status.PENDING, DeliveryRow.next_at <= now
-    ).order_by(DeliveryRow.number)
+    oldest = _DELIVERIES.where(DeliveryRow.endpoint_id == endpoint.id, *_due(now)).order_by(DeliveryRow.number)
     free = oldest.limit(1).with_for_update(of=DeliveryRow, skip_locked=True)
     row = connection.execute(free).mappings().one_or_none()
     if row is None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, and_, case, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, delete, exists, func, select, update
 
 from trimtab.storage.alert import Alert, AlertKind, AlertPhase, Severity
 from trimtab.storage.database import Database
@@ -29,6 +29,9 @@ from trimtab.storage.told import Told
 BATCH = 500
 """Rows of the outbox that are taken in one transaction."""
 ARCHIVED = "the job was archived"
+AHEAD_S = 600.0
+"""By how much a time may lie further ahead than anybody waits: clocks are apart, and a group may have been put off. What
+lies further was written by a clock that was set back since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +67,7 @@ class Groups:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def schedule(self) -> bool:
+    def schedule(self, now: float) -> bool:
         """Take jobs out of the outbox, and have each of their groups looked at in its time; whether more are there."""
         with self._database.read() as connection:
             if not connection.execute(select(exists().where(OutboxRow.id.is_not(None)))).scalar_one():
@@ -77,8 +80,8 @@ class Groups:
             connection.execute(delete(OutboxRow).where(OutboxRow.id.in_([row.id for row in rows])))
             changed_at: dict[int, float] = {}
             for row in rows:
-                changed_at[row.job_id] = min(row.changed_at, changed_at.get(row.job_id, row.changed_at))
-            _schedule(connection, changed_at)
+                changed_at[row.job_id] = min(row.changed_at, changed_at.get(row.job_id, now))
+            _schedule(connection, changed_at, now)
             return len(rows) == BATCH
 
     def plan(self, now: float, decide: Callable[[Due], Planned]) -> bool:
@@ -86,7 +89,7 @@ class Groups:
         due = (
             select(GroupRow.endpoint_id, GroupRow.job_id, GroupRow.told, GroupRow.told_at)
             .join(EndpointRow, EndpointRow.id == GroupRow.endpoint_id)
-            .where(GroupRow.due_at <= now, EndpointRow.enabled)
+            .where((GroupRow.due_at <= now) | _misdated(now), EndpointRow.enabled)
             .order_by(GroupRow.due_at)
             .limit(1)
         )
@@ -97,7 +100,7 @@ class Groups:
             group = connection.execute(due.with_for_update(of=GroupRow, skip_locked=True)).one_or_none()
             if group is None:
                 return False
-            planned = decide(_due(connection, group))
+            planned = decide(_due(connection, group, now))
             added(connection, group.endpoint_id, group.job_id, planned.messages, now)
             values = {"told": planned.told.encoded(), "told_at": planned.told_at, "due_at": planned.due_at}
             place = GroupRow.endpoint_id == group.endpoint_id, GroupRow.job_id == group.job_id
@@ -142,7 +145,15 @@ def as_alert(row: RowMapping, job: str) -> Alert:
     )
 
 
-def _schedule(connection: Connection, changed_at: dict[int, float]) -> None:
+def _misdated(now: float) -> ColumnElement[bool]:
+    """Whether a group that waits was told, or waits, in a future that is none: its clock was set back since."""
+    waits = EndpointRow.group_wait + EndpointRow.group_interval + func.coalesce(EndpointRow.repeat_interval, 0.0)
+    longest = case((GroupRow.told_at.is_(None), EndpointRow.group_wait), else_=waits)
+    ahead = now + AHEAD_S
+    return (GroupRow.due_at.is_not(None) & (GroupRow.told_at > ahead)) | (GroupRow.due_at > longest + ahead)
+
+
+def _schedule(connection: Connection, changed_at: dict[int, float], now: float) -> None:
     """A group is due `group_wait` after the change, and `group_interval` after what it was told last."""
     named = connection.execute(select(JobRow.id, JobRow.name).where(JobRow.id.in_(changed_at)))
     names = {row.id: row.name for row in named}
@@ -156,23 +167,24 @@ def _schedule(connection: Connection, changed_at: dict[int, float]) -> None:
             if (endpoint.id, job_id) in groups or endpoint.covers(names[job_id])
         }
         if affected:
-            _wake(connection, endpoint, affected)
+            _wake(connection, endpoint, affected, now)
 
 
-def _wake(connection: Connection, endpoint: Endpoint, changed_at: dict[int, float]) -> None:
+def _wake(connection: Connection, endpoint: Endpoint, changed_at: dict[int, float], now: float) -> None:
     nothing = {"endpoint_id": endpoint.id, "told": Told().encoded(), "told_at": None}
     wait, interval = endpoint.timing.group_wait, endpoint.timing.group_interval
     rows = [{**nothing, "job_id": job_id, "due_at": at + wait} for job_id, at in changed_at.items()]
     statement = upsert(connection, GroupRow).values(rows)
     waited = statement.excluded.due_at
-    rested = func.coalesce(GroupRow.told_at + interval, waited)
+    told_at = case((GroupRow.told_at > now, now), else_=GroupRow.told_at)
+    rested = func.coalesce(told_at + interval, waited)
     due = case((rested > waited, rested), else_=waited)
     sooner = case((GroupRow.due_at < due, GroupRow.due_at), else_=due)
     places = ["endpoint_id", "job_id"]
     connection.execute(statement.on_conflict_do_update(index_elements=places, set_={"due_at": sooner}))
 
 
-def _due(connection: Connection, group: Any) -> Due:
+def _due(connection: Connection, group: Any, now: float) -> Due:
     endpoint = connection.execute(select(EndpointRow.__table__).where(EndpointRow.id == group.endpoint_id))
     alerts = alerts_of(connection, group.job_id)
     name = connection.execute(select(JobRow.name).where(JobRow.id == group.job_id)).scalar_one()
@@ -182,7 +194,7 @@ def _due(connection: Connection, group: Any) -> Due:
         job=name,
         alerts=alerts,
         told=Told.decoded(group.told),
-        told_at=group.told_at,
+        told_at=None if group.told_at is None else min(group.told_at, now),
         undelivered=undelivered(connection, group.endpoint_id, group.job_id),
         reported_at=connection.execute(newest.limit(1)).scalar_one_or_none(),
     )

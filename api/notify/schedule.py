@@ -14,10 +14,12 @@ from email.utils import parsedate_to_datetime
 from enum import Enum, auto
 from http import HTTPStatus
 
-DELAYS_S = (0.0, 5.0, 30.0, 120.0, 600.0, 1800.0, 7200.0)
+from trimtab.storage.deliveries import LONGEST_WAIT_S
+
+DELAYS_S = (0.0, 5.0, 30.0, 120.0, 600.0, 1800.0, LONGEST_WAIT_S)
 """Before each attempt."""
 TRIES = len(DELAYS_S)
-MAX_RETRY_AFTER_S = DELAYS_S[-1]
+MAX_RETRY_AFTER_S = LONGEST_WAIT_S
 """The longest that a receiver can ask for; an alert does not keep for longer."""
 TRANSIENT = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 """Refusals that are about the moment and not about the message."""

@@ -141,7 +141,7 @@ class AlertWorker:
         return await asyncio.to_thread(self._plan)
 
     def _plan(self) -> bool:
-        more = self._groups.schedule()
+        more = self._groups.schedule(self._clock())
         for _ in range(PLANS):
             if not self._groups.plan(self._clock(), self._decide):
                 return more

@@ -195,3 +195,16 @@ def test_pagerduty_hears_of_each_incident_in_its_order(office: Office) -> None:
     ]
     assert {one.json["routing_key"] for one in receiver.received} == {"k" * 32}
     assert not any("k" * 32 in one.body for one in office.log())
+
+
+def test_a_retry_a_rest_and_a_lease_of_a_clock_that_was_set_back_hold_nothing_up(office: Office) -> None:
+    with Receiver(reply(429, retry_after="7200")) as receiver:
+        office.add(receiver)
+        office.clock.pass_(86400)
+        office.happen(firing())
+        office.work()
+        (claimed,) = office.deliveries.claim(office.clock() + 7200, lease="dead", until=office.clock() + 7230)
+        assert claimed.delivery.attempts == 2
+        office.work(seconds=-86400)
+    assert len(receiver.received) == 2
+    assert office.statuses() == [(Status.DELIVERED, 3, 200)]

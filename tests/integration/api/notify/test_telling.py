@@ -181,3 +181,38 @@ def test_whoever_is_added_later_is_told_of_what_fires(office: Office) -> None:
         office.add(receiver)
         office.work()
     assert told(receiver.received) == [FIRING]
+
+
+def test_a_clock_that_is_set_back_holds_nothing_up(office: Office) -> None:
+    with Receiver() as receiver:
+        office.add(receiver)
+        office.clock.pass_(86400)
+        office.happen(firing())
+        office.work()
+        office.clock.pass_(-86400)
+        office.happen(firing("entropy", severity="critical"))
+        office.work(seconds=60)
+    assert told(receiver.received) == [FIRING, ("alerts.firing", [("entropy", "firing"), ("reward", "firing")])]
+
+
+def test_what_waits_when_the_clock_is_set_back_is_told_without_anything_new(office: Office) -> None:
+    with Receiver() as receiver:
+        office.add(receiver, timing=replace(PROMPT, group_wait=30.0))
+        office.clock.pass_(86400)
+        office.happen(firing())
+        office.work()
+        assert receiver.received == []
+        office.work(seconds=-86400)
+    assert told(receiver.received) == [FIRING]
+
+
+def test_an_event_of_a_clock_ahead_is_told_group_wait_from_now(office: Office) -> None:
+    with Receiver() as receiver:
+        office.add(receiver, timing=replace(PROMPT, group_wait=30.0))
+        office.work()
+        office.clock.pass_(500)
+        office.happen(firing())
+        office.work(seconds=-500)
+        assert receiver.received == []
+        office.work(seconds=30)
+    assert told(receiver.received) == [FIRING]
