@@ -30,8 +30,8 @@ BATCH = 500
 """Rows of the outbox that are taken in one transaction."""
 ARCHIVED = "the job was archived"
 AHEAD_S = 600.0
-"""By how much a time may lie further ahead than anybody waits: clocks are apart, and a group may have been put off. What
-lies further was written by a clock that was set back since."""
+"""By how much a time may lie further ahead than anybody waits: clocks are apart, and a group may have been put off.
+What lies further was written by a clock that was set back since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,6 @@ def retry_after(header: str | None, now: float) -> float | None:
     except ValueError:
         try:
             seconds = parsedate_to_datetime(header).timestamp() - now
-        except ValueError:
+        except (ValueError, OverflowError, TypeError):
             return None
     return None if math.isnan(seconds) else min(max(seconds, 0.0), MAX_RETRY_AFTER_S)
