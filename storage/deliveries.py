@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, case, delete, exists, func, insert, select, update
-from sqlalchemy.orm import InstrumentedAttribute
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, delete, exists, func, insert, select, update
+from sqlalchemy.orm import InstrumentedAttribute, aliased
 
 from trimtab.agent.changes import AGENT
 from trimtab.storage import audit
@@ -124,8 +124,8 @@ class Deliveries:
         """Send a message that is not on its way again, from the first attempt on and under its own `webhook-id`.
 
         Raises:
-            UnknownDeliveryError: there is no such delivery. DeliveryStateError: it is on its way or was delivered, or
-                its endpoint is disabled.
+            UnknownDeliveryError: there is no such delivery. DeliveryStateError: it is on its way or was delivered, a
+                newer one says how its subject stands now, or its endpoint is disabled.
         """
         with self._database.write() as connection:
             delivery = _delivery(connection, message, lock=True)
@@ -135,6 +135,11 @@ class Deliveries:
                 )
             if not found(connection, delivery.endpoint_id).enabled:
                 raise DeliveryStateError(f"id: the webhook of {message!r} is disabled; enable it first")
+            if newer := _newer(connection, delivery.number):
+                raise DeliveryStateError(
+                    f"id: {newer!r} is newer than {message!r} and on the same subject, and what is told last counts; "
+                    "send that one again if it did not arrive"
+                )
             values = {"status": Status.PENDING, "attempts": 0, "next_at": now, "settled_at": None}
             connection.execute(update(DeliveryRow).where(DeliveryRow.message_id == message).values(**values))
             detail = {"webhook": delivery.endpoint_id, "delivery": message}
@@ -233,6 +238,14 @@ def _delivery(connection: Connection, message: str, *, lock: bool = False) -> De
     if row is None:
         raise UnknownDeliveryError(message)
     return _as_delivery(row)
+
+
+def _newer(connection: Connection, number: int) -> str | None:
+    """The newest message to the same endpoint, on the same job and subject, if one is newer than this."""
+    this, other = aliased(DeliveryRow), aliased(DeliveryRow)
+    same = other.endpoint_id == this.endpoint_id, other.job_id == this.job_id, other.subject == this.subject
+    newer = select(other.message_id).join(this, and_(*same, other.number > this.number)).where(this.number == number)
+    return connection.execute(newer.order_by(other.number.desc()).limit(1)).scalar_one_or_none()
 
 
 def _passed(column: InstrumentedAttribute[Any], now: float, longest: float) -> ColumnElement[bool]:

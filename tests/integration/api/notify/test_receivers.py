@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from alerting import LOOPBACK, PROMPT, Office, event, firing, resolved, told
+from alerting import FIRING, LOOPBACK, PROMPT, RESOLVED, Office, event, firing, resolved, told
 from receivers import Answer, Receiver, dribbled, held, huge, reply
 
 from trimtab.api.notify.posting import Poster
 from trimtab.api.notify.shapes import SHAPES
-from trimtab.storage.delivery import Status
+from trimtab.storage.delivery import DeliveryStateError, Status
 from trimtab.storage.values import Origin
 
 
@@ -45,6 +45,21 @@ def test_what_died_is_sent_again_when_a_person_says_so(office: Office) -> None:
         office.work()
     assert [one.headers["webhook-id"] for one in receiver.received] == [dead.message_id] * 2
     assert office.statuses() == [(Status.DELIVERED, 1, 200)]
+
+
+def test_what_died_is_not_sent_again_once_something_newer_was_said(office: Office) -> None:
+    with Receiver(reply(400)) as receiver:
+        office.add(receiver)
+        office.happen(firing())
+        office.work()
+        office.happen(resolved())
+        office.work(seconds=60)
+        dead, newer = office.log()
+        with pytest.raises(DeliveryStateError, match=rf"id: '{newer.message_id}' is newer than '{dead.message_id}'"):
+            office.deliveries.retry(dead.message_id, office.clock(), origin=Origin(), reason="mended")
+        office.work()
+    assert told(receiver.received) == [FIRING, RESOLVED]
+    assert office.statuses() == [(Status.DEAD, 1, 400), (Status.DELIVERED, 1, 200)]
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 408, 302])
