@@ -12,6 +12,7 @@ reminder waits until the job has sent something since the last, because of a job
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -21,7 +22,8 @@ from trimtab.storage.groups import Due
 from trimtab.storage.told import Told
 
 NOTICE_LIFE_S = 3600.0
-"""An older notice is no news any more."""
+"""A notice that could have been told for so long is no news any more."""
+_log = logging.getLogger("trimtab.notify")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,15 +134,28 @@ def _news(told: Told, firing: Mapping[str, Alert], acknowledged: Collection[str]
 
 
 def _notices(due: Due, now: float) -> tuple[tuple[Alert, ...], frozenset[str]]:
-    """Those that the endpoint has not been told, and all that it has."""
+    """Those that the endpoint has not been told, and all that it has, or that are too old to be told."""
     notices = [alert for alert in due.alerts if not alert.kind.lasts]
-    since = max(now - NOTICE_LIFE_S, due.endpoint.created_at)
-    new = tuple(
+    endpoint = due.endpoint
+    unknown = [
         alert
         for alert in notices
-        if alert.fingerprint not in due.told.noticed and alert.starts_at >= since and due.endpoint.wants(alert)
-    )
-    return new, due.told.noticed & {alert.fingerprint for alert in notices} | {alert.fingerprint for alert in new}
+        if alert.fingerprint not in due.told.noticed
+        and alert.starts_at >= endpoint.created_at
+        and endpoint.wants(alert)
+    ]
+    since = now - (endpoint.timing.group_wait + endpoint.timing.group_interval + NOTICE_LIFE_S)
+    for old in (alert for alert in unknown if alert.starts_at < since):
+        _log.warning(
+            "webhook %s is not told of job %s: %s (%s): it is %.0f s old",
+            endpoint.name,
+            due.job,
+            old.name,
+            old.summary,
+            now - old.starts_at,
+        )
+    dealt_with = due.told.noticed & {alert.fingerprint for alert in notices} | {alert.fingerprint for alert in unknown}
+    return tuple(alert for alert in unknown if alert.starts_at >= since), dealt_with
 
 
 def _next_reminder(told_at: float | None, repeat_interval: float, now: float) -> float:

@@ -38,7 +38,8 @@ PLANS = 200
 """Groups that are planned before anything of them is sent: what comes all the time must not hold up what is due."""
 PRUNE_S = 3600.0
 DAY_S = 86400.0
-KEEP_NOTICES_S = DAY_S
+KEEP_NOTICES_S = 2 * DAY_S
+"""Longer than any may still be told."""
 KEEP_DELIVERED_S = 7 * DAY_S
 KEEP_S = 30 * DAY_S
 """Resolved alerts, and messages that died."""

@@ -198,14 +198,26 @@ def test_a_resolution_that_is_still_on_its_way_is_in_the_next_message_too() -> N
     assert decide(due(gone, undelivered=frozenset({gone.fingerprint}), told_at=START)).reason is Reason.NONE
 
 
-def test_a_notice_is_told_once_while_it_is_news() -> None:
+def test_a_notice_is_told_once_while_it_is_news(caplog: pytest.LogCaptureFixture) -> None:
     notice = alert("centering", kind=AlertKind.CHANGE, severity=Severity.INFO)
     found = decide(due(notice))
     assert (found.reason, found.notices, found.due_at) == (Reason.NONE, (notice,), None)
     assert decide(due(notice, told=found.told), NOW + 60).notices == ()
     assert decide(due(told=found.told)).told.noticed == frozenset()
-    assert decide(due(notice), START + NOTICE_LIFE_S + 1).notices == ()
+    assert caplog.messages == []
+    late = decide(due(notice), START + PROMPT.group_interval + NOTICE_LIFE_S + 1)
+    assert (late.notices, late.told.noticed) == ((), {notice.fingerprint}), "which is said once"
+    assert caplog.messages == [
+        "webhook team is not told of job run: centering (centering is wrong): it is 3661 s old",
+    ]
     assert decide(due(notice, endpoint=endpoint(created_at=START + 1))).notices == ()
+
+
+def test_a_notice_outlives_the_interval_for_which_it_has_to_wait(caplog: pytest.LogCaptureFixture) -> None:
+    notice = alert("centering", kind=AlertKind.CHANGE, severity=Severity.INFO)
+    slow = endpoint(timing=replace(PROMPT, group_wait=3600.0, group_interval=86400.0, repeat_interval=None))
+    assert decide(due(notice, endpoint=slow, told_at=START - 1), START + 90000.0).notices == (notice,)
+    assert caplog.messages == []
 
 
 def test_what_is_told_survives_its_way_into_the_database() -> None:
