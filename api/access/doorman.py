@@ -98,6 +98,20 @@ class Doorman:
         self.keyring.used(token, now)
         return _principal(token, ip, session=True)
 
+    async def still_knows(self, principal: Principal, bearer: str, cookie: str) -> bool:
+        """Whether whoever was let in by this token, or else by this cookie, would be known by it now.
+
+        Raises `DBAPIError` where the database has been away for too long to tell.
+        """
+        keys, now = await self.keyring.keys(), self.clock()
+        if principal.token is None:
+            return not keys.tokens
+        if not principal.session:
+            return _fitting(keys, tokens.parsed(bearer), now) is not None
+        session = keys.sessions.get(tokens.digest(cookie))
+        token = keys.tokens.get(principal.token)
+        return session is not None and now < session.expires_at and token is not None and token.valid(now)
+
     def check_pace(self, principal: Principal, needed: frozenset[Scope], method: str) -> None:
         """Raises `ApiError` (429) where a token asks too often. Whoever needs none may ask as often as they like."""
         if principal.token is None:

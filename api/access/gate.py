@@ -69,7 +69,7 @@ class Gate:
             keys = await self._doorman.keyring.keys()
             if not keys.tokens:
                 return local_person(ip), ""
-            if bearer := _bearer(headers):
+            if bearer := bearer_in(headers):
                 return await self._doorman.holder(bearer, ip), ""
             secret = sessions.secret_in(headers.get("cookie", ""))
             return (await self._doorman.visitor(secret, ip) if secret else stranger(ip)), secret
@@ -81,7 +81,8 @@ class Gate:
             raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "", message) from error
 
 
-def _bearer(headers: Headers) -> str:
+def bearer_in(headers: Headers) -> str:
+    """The token that a request shows, or nothing."""
     kind, _, credentials = headers.get("authorization", "").partition(" ")
     return credentials.strip() if kind.lower() == "bearer" else ""
 

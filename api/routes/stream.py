@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from sqlalchemy.exc import SQLAlchemyError
 
+from trimtab.api.access.gate import bearer_in
+from trimtab.api.access.sessions import secret_in
 from trimtab.api.hub import Hub, Message, Watcher
 from trimtab.api.problem import Problems
-from trimtab.api.routes.common import ServiceOf
+from trimtab.api.routes.common import DoormanOf, PrincipalOf, ServiceOf
 from trimtab.api.routes.paging import MAX_PAGE
 from trimtab.api.service import Service
 from trimtab.hooks.records import MAX_JOB_LENGTH
@@ -22,6 +25,9 @@ router = APIRouter(tags=["events"])
 
 LIFE_S = 900.0
 """Seconds after which a stream ends: whoever still may comes back, and goes on where it was."""
+CHECK_S = 3.0
+"""Longest time that a stream goes on once its reader's token or session is valid no more, besides the time for which
+tokens are remembered."""
 RETRY_MS = 2000
 """How soon a browser comes back."""
 TOO_MANY: dict[int | str, dict[str, Any]] = {
@@ -45,13 +51,28 @@ async def _watched(
         yield watcher
 
 
+def _admitted(request: Request, doorman: DoormanOf, principal: PrincipalOf) -> Callable[[], Awaitable[bool]]:
+    bearer, cookie = bearer_in(request.headers), secret_in(request.headers.get("cookie", ""))
+
+    async def still() -> bool:
+        try:
+            return await doorman.still_knows(principal, bearer, cookie)
+        except SQLAlchemyError:
+            return False
+
+    return still
+
+
 WatcherOf = Annotated[Watcher, Depends(_watched)]
+StillAdmitted = Annotated[Callable[[], Awaitable[bool]], Depends(_admitted)]
+"""Asks whether the reader would still be let in."""
 
 
 @router.get("/v1/stream", response_class=EventSourceResponse, responses=TOO_MANY, summary="What is new, live")
 async def stream(
     watcher: WatcherOf,
     service: ServiceOf,
+    still_admitted: StillAdmitted,
     last_event_id: Annotated[
         str | None, Header(pattern="^[0-9]{1,16}$", description="Of the last event that was seen; with `job` only.")
     ] = None,
@@ -63,23 +84,29 @@ async def stream(
     message}`, every event once, in the order of its job; `job` `{job, archived}`, which is new, was put away, or is
     back. With `job`, an event's `id` is its number, and a reader that comes back with `Last-Event-ID` gets what it
     missed. A comment comes every 15 s, and a stream ends after 15 minutes, or where its reader is too slow: come back.
+    It ends as well, within seconds, once the token or session that it was asked for with is valid no more.
     """
-    end = asyncio.get_running_loop().time() + LIFE_S
+    clock = asyncio.get_running_loop().time
+    end = clock() + LIFE_S
     await watcher.ready.wait()
     yield ServerSentEvent(event="ready", data={"job": watcher.job}, retry=RETRY_MS)
     sent = 0
     if watcher.job is not None and last_event_id is not None:
         sent = int(last_event_id)
         async for message in _missed(service, watcher.job, sent):
+            if not await still_admitted():
+                return
             sent = message.number or sent
             yield _as_sent(message, watcher)
-    while True:
+    while clock() < end:
         try:
-            async with asyncio.timeout_at(end):
+            async with asyncio.timeout(CHECK_S):
                 following = await watcher.next()
         except TimeoutError:
+            if await still_admitted():
+                continue
             return
-        if following is None:
+        if following is None or not await still_admitted():
             return
         if following.number is None or watcher.job is None or following.number > sent:
             yield _as_sent(following, watcher)
