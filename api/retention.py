@@ -45,7 +45,8 @@ class Keep:
     summaries: int | None = None
     """So many of the newest ledger rows; None for all."""
     days: float | None = None
-    """Whatever came in so many days; None for all."""
+    """Whatever came in so many days; None for all. Where nothing came from any job for longer than a day, they end a
+    day after the newest row: the clock may have been ahead when the service started, and nothing else would tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,7 @@ class Retention:
         self._monotonic = monotonic
         self._offset = service.clock() - monotonic()
         self._told: set[str] = set()
+        self._heard_at: float | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work through every job, again and again; not at the start, when everybody else has much to do."""
@@ -93,6 +95,8 @@ class Retention:
 
     def pass_over(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Bring every job up to date, until stopped."""
+        if self._keep.days is not None:
+            self._heard_at = self._history.heard_at(self._service.clock())
         for ledger in self._history.ledgers():
             while ledger.rows - ledger.rolled >= self._pace.worth_rolling_up and not stopped():
                 ledger = self._history.roll_up(ledger, self._pace.rolled_up_at_once)
@@ -124,7 +128,10 @@ class Retention:
             if abs(now - self._monotonic() - self._offset) > CLOCK_STEP_S:
                 self._tell("the clock has jumped: nothing is let go for its age until the service is started again")
                 return 0
-            rules.append(self._history.older_than(ledger, after, now - times * self._keep.days * DAY_S, now))
+            if self._heard_at is None:
+                return 0
+            today = min(now, self._heard_at + DAY_S)
+            rules.append(self._history.older_than(ledger, after, today - times * self._keep.days * DAY_S, now))
         return min(rules)
 
     def _next_base(self, ledger: Ledger) -> Ledger | None:

@@ -74,6 +74,19 @@ class History:
             entries = list(map(queries.as_entry, connection.execute(wanted).mappings()))
             return config, queries.base(connection, ledger.job_id), entries
 
+    def heard_at(self, now: float) -> float | None:
+        """When the newest ledger row of any job came, as far as that is not ahead of `now`; Unix seconds."""
+        newest = (
+            select(LedgerRow.received_at)
+            .where(LedgerRow.job_id == JobRow.id)
+            .order_by(LedgerRow.seq.desc())
+            .limit(1)
+            .scalar_subquery()
+        )
+        each = select(newest.label("at")).select_from(JobRow).subquery()
+        with self.database.read() as connection:
+            return connection.execute(select(func.max(each.c.at)).where(each.c.at <= now)).scalar_one_or_none()
+
     def older_than(self, ledger: Ledger, after: int, moment: float, now: float) -> int:
         """The last ledger row before the first behind `after` that came since a Unix time.
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from agent_runs import step_summary
 from long_runs import AUTO, give, long_run, opened
 from sqlalchemy import delete, func, select, update
 
@@ -98,8 +99,8 @@ def forget_snapshots(service: Service) -> None:
 
 
 def base_seq(service: Service) -> int:
-    [ledger] = History(service.database).ledgers()
-    return ledger.base
+    [base] = [ledger.base for ledger in History(service.database).ledgers() if ledger.job == "run"]
+    return base
 
 
 def test_nothing_is_let_go_unless_somebody_asks(service: Service) -> None:
@@ -327,11 +328,13 @@ def test_by_age_and_not_where_the_clock_has_jumped(another: Opener, caplog: pyte
     assert caplog.messages == ["the clock has jumped: nothing is let go for its age until the service is started again"]
     clock.wall -= 400 * DAY
     clock.pass_time(1.5 * DAY)
+    give(service, [step_summary(0, job="another")])
     worker.pass_over()
     assert base_seq(service) == 40, "50 are old enough, and 20 go at a time"
     Retention(service, Keep(days=3, summaries=10_000), pace=PACE, monotonic=clock.monotonic).pass_over()
     assert base_seq(service) == 40
     clock.pass_time(10 * DAY)
+    give(service, [step_summary(1, job="another")])
     worker.pass_over()
     assert base_seq(service) == 60, "the newest stay whatever their age"
 
@@ -341,8 +344,18 @@ def test_a_time_ahead_of_the_clock_keeps_nothing_for_ever(another: Opener) -> No
     service = another(clock)
     came_at(service, {1: clock.wall, 31: clock.wall + 4000 * DAY, 32: clock.wall})
     clock.pass_time(10 * DAY)
+    give(service, [step_summary(0, job="another")])
     Retention(service, Keep(days=3), pace=PACE, monotonic=clock.monotonic).pass_over()
     assert base_seq(service) == 60
+
+
+def test_a_clock_that_was_ahead_at_the_start_lets_nothing_fresh_go(another: Opener) -> None:
+    clock = Clock()
+    service = another(clock)
+    came_at(service, {1: clock.wall - 5 * DAY, 31: clock.wall})
+    clock.wall += 365 * DAY
+    Retention(service, Keep(days=3), pace=PACE, monotonic=clock.monotonic).pass_over()
+    assert base_seq(service) == 20, "what was too old when the newest came goes all the same"
 
 
 def test_two_replicas_at_it_at_once_count_every_row_once(another: Opener) -> None:
