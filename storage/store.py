@@ -131,12 +131,6 @@ class Store:
             for job, found in queries.find_jobs(connection, snapshots).items():
                 inserts.snapshot(connection, found["id"], snapshots[job])
 
-    def archive(self, job: str, at: float | None) -> None:
-        """Take the job from those that are watched, at this Unix time, or put it back (None)."""
-        with self.database.write() as connection:
-            job_id = queries.job_id(connection, job)
-            connection.execute(update(JobRow).where(JobRow.id == job_id).values(archived_at=at))
-
     # Reading
 
     def jobs(self) -> list[Job]:

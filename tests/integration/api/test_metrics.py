@@ -25,7 +25,9 @@ from trimtab.api.metrics.known import HEARD_FOR
 from trimtab.api.metrics.signals import SIGNAL_METRICS
 from trimtab.api.service import Service
 from trimtab.hooks.records import NonFinite
+from trimtab.storage.archive import Archive
 from trimtab.storage.database import Database
+from trimtab.storage.values import Origin
 
 
 def told(metrics: Metrics) -> Samples:
@@ -189,7 +191,7 @@ def test_archived_and_quiet_jobs_are_told_no_more(timed: Service, clock: list[fl
     for job in ("kept", "archived", "quiet"):
         timed.ingest(replace(Plant(seed=0).advance(), job=job, nonfinite={"entropy": NonFinite(nan=1)}))
     assert of_jobs(told(metrics)["trimtab_step"]).keys() == {"kept", "archived", "quiet"}
-    timed.store.archive("archived", clock[0])
+    Archive(timed.database).put_away("archived", at=clock[0], origin=Origin(), issuer="me", reason="it is done")
     clock[0] += QUIET_AFTER
     timed.ingest(replace(Plant(seed=0).advance(), job="kept", step=1))
     assert "quiet" in metrics.exposition().decode()
