@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 from sqlalchemy import Connection, delete, func, select, update
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from trimtab.storage import audit, inserts, queries
 from trimtab.storage.audit import Deed
@@ -100,16 +100,28 @@ class Store:
                 audit.append(connection, [deed])
 
     def append(
-        self, arrivals: Sequence[Arriving], fold: Fold[Arriving, Result], *, config_if_new: str
+        self, arrivals: Sequence[Arriving], begin: Callable[[], Fold[Arriving, Result]], *, config_if_new: str
     ) -> list[tuple[Appended, Result] | Exception]:
         """Put entries in their jobs' ledgers, and everything that they change beside them, in one transaction.
 
         A job that does not exist is registered with `config_if_new`. A repeated summary is folded for its result only.
         What cannot be taken is answered with its exception and takes nothing else with it: a `ConflictError` where the
-        key is taken by other content, which stays (this content goes to quarantine), else whatever `fold` raised.
+        key is taken by other content, which stays (this content goes to quarantine), else whatever the fold raised.
+
+        All are taken for new at first. Where the database then finds a key that is held, the transaction is undone and
+        made again, with a look at every key: that is rare, and a look costs a tenth of everything. So `begin` may be
+        called twice, for a fold that knows nothing of the one before.
         """
+        try:
+            return self._appended(arrivals, begin(), config_if_new, look=False)
+        except IntegrityError:
+            return self._appended(arrivals, begin(), config_if_new, look=True)
+
+    def _appended(
+        self, arrivals: Sequence[Arriving], fold: Fold[Arriving, Result], config_if_new: str, *, look: bool
+    ) -> list[tuple[Appended, Result] | Exception]:
         with self.database.write() as connection:
-            batch = _Batch(connection, arrivals, fold, config_if_new)
+            batch = _Batch(connection, arrivals, fold, config_if_new, look=look)
             answers = [batch.take(arrival) for arrival in arrivals]
             batch.write(self._sets)
         return answers
@@ -248,7 +260,13 @@ class _Batch(Generic[Arriving, Result]):
     """Arrivals on their way into one transaction."""
 
     def __init__(
-        self, connection: Connection, arrivals: Sequence[Arriving], fold: Fold[Arriving, Result], config_if_new: str
+        self,
+        connection: Connection,
+        arrivals: Sequence[Arriving],
+        fold: Fold[Arriving, Result],
+        config_if_new: str,
+        *,
+        look: bool,
     ) -> None:
         self._connection, self._fold = connection, fold
         names = {arrival.job for arrival in arrivals}
@@ -262,7 +280,7 @@ class _Batch(Generic[Arriving, Result]):
             self._jobs = queries.find_jobs(connection, names)  # the settings may have changed while others owned them
         self._seqs = queries.last_seqs(connection, ids)
         keys = [self._key(arrival) for arrival in arrivals if arrival.entry.kind is EntryKind.SUMMARY]
-        self._held = queries.held_keys(connection, keys) if keys else {}
+        self._held = queries.held_keys(connection, keys) if look and keys else {}
         self._rows: list[inserts.NewRow] = []
         self._snapshots: dict[int, StoredState] = {}
         self._quarantined: list[tuple[int, int, Entry]] = []

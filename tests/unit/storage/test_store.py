@@ -57,7 +57,7 @@ def counted(n: int) -> StoredState:
 
 
 def put(store: Store, entry: Entry, job: str = "run") -> tuple[Appended, int]:
-    answer = store.append([Arrival(job=job, entry=entry)], counting, config_if_new='{"window": 5}')[0]
+    answer = store.append([Arrival(job=job, entry=entry)], lambda: counting, config_if_new='{"window": 5}')[0]
     if isinstance(answer, Exception):
         raise answer
     return answer
@@ -108,7 +108,7 @@ def test_the_same_content_with_another_digest_is_the_same(store: Store) -> None:
     assert put(store, first) == (Appended.STORED, 1)
     assert put(store, again) == (Appended.DUPLICATE, 2)
     later = [Arrival(job="run", entry=replace(each, step=1)) for each in (first, again)]
-    assert store.append(later, counting, config_if_new="{}") == [(Appended.STORED, 2), (Appended.DUPLICATE, 3)]
+    assert store.append(later, lambda: counting, config_if_new="{}") == [(Appended.STORED, 2), (Appended.DUPLICATE, 3)]
     assert store.quarantined("run") == 0
 
 
@@ -120,7 +120,7 @@ def test_a_fold_that_raises_stores_nothing_not_even_the_job(store: Store) -> Non
     def broken(_past: Past, _arrival: Arrival, _is_new: bool) -> Folded[int]:
         raise RuntimeError("no")
 
-    (answer,) = store.append([Arrival(job="run", entry=ENTRY)], broken, config_if_new="{}")
+    (answer,) = store.append([Arrival(job="run", entry=ENTRY)], lambda: broken, config_if_new="{}")
     assert repr(answer) == "RuntimeError('no')"
     assert store.jobs() == []
     assert put(store, ENTRY) == (Appended.STORED, 1)
@@ -182,7 +182,7 @@ def test_entries_of_one_transaction_are_answered_one_by_one(store: Store) -> Non
         ("run", replace(ENTRY, step=1, payload='{"a":2}', digest="a" * 64)),
     ]
     arrivals = [Arrival(job=job, entry=entry) for job, entry in wanted]
-    answers = store.append(arrivals, counting, config_if_new="{}")
+    answers = store.append(arrivals, lambda: counting, config_if_new="{}")
     assert [type(each) if isinstance(each, Exception) else each for each in answers] == [
         (Appended.STORED, 2),
         (Appended.DUPLICATE, 3),
