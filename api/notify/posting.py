@@ -22,7 +22,7 @@ from typing import Any
 import httpcore
 import httpx
 
-from trimtab.api.notify.ssrf import Policy, check_addresses, host_of, literal, parsed, port_of
+from trimtab.api.notify.ssrf import Policy, RefusedError, check_addresses, host_of, literal, parsed, port_of
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """From a name and a port to addresses; raises `OSError`."""
@@ -56,7 +56,10 @@ async def checked_addresses(host: str, port: int, policy: Policy, resolve: Resol
     Raises:
         RefusedError: one of them may not, or there is none. OSError: the name cannot be resolved.
     """
-    addresses = [host] if literal(host) is not None else await resolve(host, port)
+    try:
+        addresses = [host] if literal(host) is not None else await resolve(host, port)
+    except UnicodeError as error:  # what the resolver says of a name that it cannot even ask for
+        raise RefusedError(f"{host!r} is no name of a host: {error}") from error
     check_addresses(host, port, addresses, policy)
     return addresses
 

@@ -28,7 +28,9 @@ METADATA_ADDRESSES = frozenset(
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
 _UNICAST = ipaddress.IPv6Network("2000::/3")
-_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
+_LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
+_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+"""Labels of 1 to 63 letters, as resolvers take them (RFC 1035)."""
 _NUMERIC = re.compile(r"(0[xX][0-9a-fA-F]*|[0-9]+)")
 _HTTP_FLAG = "--allow-http-webhooks"
 _PRIVATE_FLAG = "--allow-private-webhooks"
@@ -84,7 +86,7 @@ def parsed(text: str, policy: Policy) -> httpx.URL:
 
 
 def _check_host(url: httpx.URL, policy: Policy) -> None:
-    host = host_of(url).lower().rstrip(".")
+    host = host_of(url).lower().removesuffix(".")
     address = literal(host)
     if address is not None:
         check_address(address, policy)

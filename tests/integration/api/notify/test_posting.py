@@ -292,3 +292,11 @@ def test_what_a_proxy_refuses_is_not_sent() -> None:
 def test_a_proxy_is_not_asked_for_what_is_refused_by_its_looks() -> None:
     with pytest.raises(RefusedError):
         posted("https://127.0.0.1/", Policy(proxy="http://127.0.0.1:1"))
+
+
+def test_a_name_that_the_resolver_cannot_ask_for_is_refused() -> None:
+    async def unaskable(_host: str, _port: int) -> list[str]:
+        return [str("a..example".encode("idna"))]
+
+    with pytest.raises(RefusedError, match="is no name of a host"):
+        posted(f"http://{NAME}/hook", resolve=unaskable)
