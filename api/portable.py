@@ -12,6 +12,8 @@ from trimtab.hooks.records import RecordError
 
 MAX_INTEGER = 2**53 - 1
 """Larger integers do not survive JSON in every language, nor the float that a metric is."""
+MAX_ROW = 2**31 - 1
+"""The largest number of a row, in the databases that count rows in 32 bits."""
 NUL = "\0"
 ESCAPED_NUL = b"\\u0000"
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from trimtab.api.problem import MALFORMED
 from trimtab.api.routes.common import DoormanOf
-from trimtab.api.routes.paging import PAGE, CursorOf, Limit, Page, paged
+from trimtab.api.routes.paging import PAGE, Limit, LongCursorOf, Page, paged
 from trimtab.api.views import View
 from trimtab.hooks.records import MAX_JOB_LENGTH
 from trimtab.storage.audit import Link, line
@@ -48,7 +48,7 @@ class AuditPage(Page):
 @router.get("/v1/audit", responses=MALFORMED, summary="What was done, and by whom")
 def list_audit(
     doorman: DoormanOf,
-    cursor: CursorOf = None,
+    cursor: LongCursorOf = None,
     limit: Limit = PAGE,
     job: Annotated[str | None, Query(max_length=MAX_JOB_LENGTH, description="Only what was done to this job.")] = None,
 ) -> AuditPage:

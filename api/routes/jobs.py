@@ -18,7 +18,7 @@ from trimtab.api.health_view import JobView, job_view, job_views, overview
 from trimtab.api.problem import CONFLICT, ERRORS, ApiError
 from trimtab.api.routes.acting import Reasoned
 from trimtab.api.routes.common import JobName, PrincipalOf, Reason, ServiceOf, check_job
-from trimtab.api.routes.paging import MAX_PAGE, PAGE, CursorOf, Limit, Page, paged
+from trimtab.api.routes.paging import MAX_PAGE, PAGE, CursorOf, Limit, LongCursorOf, Page, paged
 from trimtab.api.service import Service
 from trimtab.api.strict import check_numbers
 from trimtab.hooks.records import MAX_JOB_LENGTH
@@ -153,7 +153,7 @@ def unarchive_job(job: JobName, asked: ArchiveBody, service: ServiceOf, principa
 
 
 @router.get("/v1/jobs/{job}/attempts", responses=ERRORS, summary="Attempts of a job")
-def list_attempts(job: JobName, service: ServiceOf, cursor: CursorOf, limit: Limit = PAGE) -> Attempts:
+def list_attempts(job: JobName, service: ServiceOf, cursor: LongCursorOf, limit: Limit = PAGE) -> Attempts:
     """Newest first, each with its first and last step and when they came."""
     found = overview(service).attempts(job, before=cursor, limit=limit + 1)
     page, following = paged(found, limit, cursor=lambda one: one.attempt)

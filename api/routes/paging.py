@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Query
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
+from trimtab.api.portable import MAX_INTEGER, MAX_ROW
 from trimtab.api.views import View
 
 Item = TypeVar("Item")
@@ -25,15 +27,34 @@ class Page(View):
     next: str | None = Field(description="`cursor` of the next page; null at the end.")
 
 
+def _up_to(most: int) -> AfterValidator:
+    def checked(cursor: str) -> str:
+        if int(cursor) > most:
+            raise PydanticCustomError("cursor", "is larger than any; give what `next` was")
+        return cursor
+
+    return AfterValidator(checked)
+
+
+_DIGITS = Field(pattern="^[0-9]{1,16}$")
+_ASKED = Query(description="`next` of the page before; the first when missing.")
+
+
 def _cursor(
-    cursor: Annotated[
-        str | None, Query(pattern="^[0-9]{1,16}$", description="`next` of the page before; the first when missing.")
-    ] = None,
+    cursor: Annotated[Annotated[str, _DIGITS, _up_to(MAX_ROW)] | None, _ASKED] = None,
+) -> int | None:
+    return None if cursor is None else int(cursor)
+
+
+def _long_cursor(
+    cursor: Annotated[Annotated[str, _DIGITS, _up_to(MAX_INTEGER)] | None, _ASKED] = None,
 ) -> int | None:
     return None if cursor is None else int(cursor)
 
 
 CursorOf = Annotated[int | None, Depends(_cursor)]
+LongCursorOf = Annotated[int | None, Depends(_long_cursor)]
+"""Over what trainers number, such as attempts, and not rows of the database."""
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Most items of a page.")]
 
 

@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from trimtab.api.access.gate import bearer_in
 from trimtab.api.access.sessions import secret_in
 from trimtab.api.hub import Hub, Message, Watcher
+from trimtab.api.portable import MAX_ROW
 from trimtab.api.problem import Problems
 from trimtab.api.routes.common import DoormanOf, PrincipalOf, ServiceOf
 from trimtab.api.routes.paging import MAX_PAGE
@@ -91,7 +92,7 @@ async def stream(
     await watcher.ready.wait()
     yield ServerSentEvent(event="ready", data={"job": watcher.job}, retry=RETRY_MS)
     sent = 0
-    if watcher.job is not None and last_event_id is not None:
+    if watcher.job is not None and last_event_id is not None and int(last_event_id) <= MAX_ROW:  # no event's, beyond
         sent = int(last_event_id)
         async for message in _missed(service, watcher.job, sent):
             if not await still_admitted():

@@ -188,3 +188,10 @@ def test_the_page_may_be_open_in_many_tabs_while_a_run_reports(client: Client, u
         one.join(60)
     assert len(told) == 8
     assert all(numbers == sorted(set(numbers)) and numbers[-1] == 20 for numbers in told)
+
+
+def test_an_id_that_no_event_can_have_is_ignored(client: Client, url: str) -> None:
+    client.register("run")
+    with watching(url, "run", last=2**31) as stream:
+        client.ingest(step_summary(0))
+        assert stream.until("event")[-1]["id"] == "1"
