@@ -218,6 +218,10 @@ class ClipBounds:
         return cls(low=low, high=math.log1p(controls.clip_high))
 
 
+MAX_FORMATS = 64
+"""Number formats that a trainer can say that it has, on either side."""
+MAX_KEPT = 4096
+"""Checkpoints that a trainer can say that it has."""
 _DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(Controls)}
 CONTROL_NAMES = tuple(_DEFAULTS)
 _KINDS = get_type_hints(Controls)
@@ -279,6 +283,9 @@ class Capabilities:
         for name in self.controls:
             if name not in CONTROL_NAMES:
                 raise ControlError(f"controls.{no_such_control(name)}")
+        for name, most in (("sampler_formats", MAX_FORMATS), ("train_formats", MAX_FORMATS), ("checkpoints", MAX_KEPT)):
+            if len(getattr(self, name)) > most:
+                raise ControlError(f"{name}: {len(getattr(self, name))} entries are more than {most}; report fewer")
         if self.sampler_head < 0:
             raise ControlError(f"sampler_head: {self.sampler_head} is negative; give 0 when no head is recorded")
 

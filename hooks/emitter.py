@@ -24,7 +24,7 @@ from trimtab.hooks.guard import Guard
 from trimtab.hooks.outbox import Outbox
 from trimtab.hooks.overlay import Overlay
 from trimtab.hooks.pause import Patience, Pause, wait
-from trimtab.hooks.records import RecordError, StepSummary, TokenBatch, check_count, check_job
+from trimtab.hooks.records import RecordError, StepSummary, TokenBatch, check_count, check_job, check_rank
 from trimtab.hooks.switches import switched_off
 from trimtab.hooks.transport.base import Transport
 
@@ -57,11 +57,11 @@ class Emitter:
         """Check the configuration.
 
         Raises:
-            RecordError: `job` cannot name a job, or `attempt` or `rank` is negative.
+            RecordError: `job` cannot name a job, or `attempt` or `rank` is no such number.
         """
         check_job(job)
-        for name, value in (("attempt", attempt), ("rank", rank)):
-            check_count(name, value)
+        check_count("attempt", attempt)
+        check_rank("rank", rank)
         self.job, self.attempt, self.rank = job, attempt, rank
         self.transport = transport
         self.capabilities = capabilities or Capabilities(controls={})

@@ -21,6 +21,25 @@ RATIO_CAPS = (2.0, 3.0, 5.0, 10.0)
 """Ratios above which responses are counted: usual bounds of importance weights."""
 MEAN_LEVELS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Mean log-ratios above which responses are counted, nats a token."""
+MAX_SCALARS = 512
+"""In one summary."""
+MAX_NAME_LENGTH = 128
+"""Of a scalar."""
+MAX_NONFINITE = 512
+"""Tensors in one summary."""
+MAX_SKETCHES = 64
+MAX_BUCKETS = 256
+MAX_REFUSALS = 64
+MAX_RANK = 2**31 - 1
+"""Databases keep ranks in 32 bits."""
+_MOST = {
+    "scalars": MAX_SCALARS,
+    "nonfinite": MAX_NONFINITE,
+    "sketches": MAX_SKETCHES,
+    "by_position": MAX_BUCKETS,
+    "by_length": MAX_BUCKETS,
+    "refusals": MAX_REFUSALS,
+}
 _SLACK = 1.001
 """Rounding that a sum is allowed."""
 MAX_JOB_LENGTH = 128
@@ -37,6 +56,13 @@ def check_count(name: str, value: int) -> None:
         raise RecordError(f"{name}: {value} is negative")
     if value >= MAX_COUNT:
         raise RecordError(f"{name}: {value} is not below 2^53")
+
+
+def check_rank(name: str, value: int) -> None:
+    """Raise `RecordError` unless `value` can be a rank, or a number of ranks."""
+    check_count(name, value)
+    if value > MAX_RANK:
+        raise RecordError(f"{name}: {value} is above {MAX_RANK}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,8 +267,13 @@ class StepSummary:
 
     def __post_init__(self) -> None:
         check_job(self.job)
-        for name in ("attempt", "step", "rank", "ranks", "failed_ranks", "pass_index", "generation", "dropped_total"):
+        for name in ("attempt", "step", "pass_index", "generation", "dropped_total"):
             check_count(name, getattr(self, name))
+        for name in ("rank", "ranks", "failed_ranks"):
+            check_rank(name, getattr(self, name))
+        for name, most in _MOST.items():
+            if len(getattr(self, name)) > most:
+                raise RecordError(f"{name}: {too_many(len(getattr(self, name)), most)}")
         if self.schema_version != SCHEMA_VERSION:
             raise RecordError(f"schema_version: {self.schema_version} is not {SCHEMA_VERSION}; upgrade the older side")
         if self.staleness is not None:
@@ -279,8 +310,15 @@ class Command:
             raise RecordError(f"generation: {self.generation} is below 1")
 
 
+def too_many(count: int, most: int) -> str:
+    """What is told of a mapping or list with `count` entries of which there may be `most`."""
+    return f"{count} entries are more than {most}; report fewer"
+
+
 def check_scalar(name: str, value: float) -> None:
-    """Raise `RecordError` where the name says that it is a fraction, and the value is none."""
+    """Raise `RecordError` where the name is too long, or says that it is a fraction, and the value is none."""
+    if len(name) > MAX_NAME_LENGTH:
+        raise RecordError(f"scalars: the name {name[:MAX_NAME_LENGTH]}... is longer than {MAX_NAME_LENGTH} characters")
     if name.endswith("_fraction") and math.isfinite(value) and not 0 <= value <= 1:
         raise RecordError(f"scalars.{name}: {value} is not a fraction in [0, 1]; divide by its own denominator")
 

@@ -180,3 +180,20 @@ def test_an_override_that_cannot_be_carried_out_after_all_is_dropped_and_named(
         {"clip_low": 0.1},
         ("centering: the head is gone",),
     )
+
+
+def test_scalars_beyond_the_most_are_left_out_and_counted(emitter: Emitter, transport: MemoryTransport) -> None:
+    for step in range(5):
+        emitter.end_step(step=step, scalars={"x" * 200: 1.0, 7: 1.0} | {f"s{i}": 1.0 for i in range(600)})  # type: ignore[dict-item]
+    emitter.end_step(step=5, scalars={"loss": 0.5})
+    assert [len(item.scalars) for item in transport.sent] == [512] * 5 + [1]
+    assert emitter.failures == 15
+    assert emitter.dropped == 0
+
+
+def test_refusals_beyond_the_most_are_left_out(emitter: Emitter, transport: MemoryTransport) -> None:
+    for _ in range(100):
+        emitter.refuse("centering", "no")
+    emitter.end_step(step=0)
+    emitter.end_step(step=1)
+    assert [len(item.refusals) for item in transport.sent] == [64, 64]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trimtab.hooks.controls import ControlError
+from trimtab.hooks.controls import Capabilities, ControlError
 from trimtab.hooks.records import (
     MAX_JOB_LENGTH,
     Command,
@@ -105,3 +105,29 @@ def test_a_command_has_a_generation_and_a_job() -> None:
         command("run", 0)
     with pytest.raises(RecordError, match="job: ''"):
         command("", 1)
+
+
+@pytest.mark.parametrize("name", ["rank", "ranks", "failed_ranks"])
+def test_ranks_fit_into_32_bits(name: str) -> None:
+    assert getattr(StepSummary(job="run", attempt=1, step=0, **{name: 2**31 - 1}), name) == 2**31 - 1
+    with pytest.raises(RecordError, match=f"^{name}: 2147483648 is above 2147483647"):
+        StepSummary(job="run", attempt=1, step=0, **{name: 2**31})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"scalars": dict.fromkeys(map(str, range(513)), 0.0)}, "scalars: 513 entries are more than 512"),
+        ({"scalars": {"x" * 129: 0.0}}, "scalars: the name x+... is longer than 128"),
+        ({"nonfinite": dict.fromkeys(map(str, range(513)), NonFinite(nan=1))}, "nonfinite: 513 entries"),
+        ({"refusals": ("x",) * 65}, "refusals: 65 entries are more than 64"),
+    ],
+)
+def test_a_summary_has_only_so_much(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecordError, match=f"^{message}"):
+        StepSummary(job="run", attempt=1, step=0, **fields)
+
+
+def test_a_trainer_has_only_so_many_checkpoints() -> None:
+    with pytest.raises(ValueError, match=r"^checkpoints: 4097 entries are more than 4096"):
+        Capabilities(controls={}, checkpoints=("1:1",) * 4097)
