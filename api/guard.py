@@ -21,6 +21,9 @@ PACKED = "/v1/summaries"
 """Where paths of bodies that may be compressed begin."""
 MAX_BODY = 1_000_000
 """Bytes."""
+MAX_OPEN_BODY = 4096
+"""Bytes of what anybody may send: a token to log in with."""
+OPEN = "/v1/session"
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -32,7 +35,6 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",
 }
-TOO_LARGE = f"the body is larger than {MAX_BODY} bytes; send less at a time"
 
 
 def is_loopback(host: str) -> bool:
@@ -60,7 +62,7 @@ class Guard:
         if refusal := _refusal(scope, headers):
             await refusal(scope, receive, send)
             return
-        await self.app(scope, _capped(receive), send)
+        await self.app(scope, _capped(receive, _most(scope)), send)
 
 
 def foreign(method: str, headers: Headers, allowed_hosts: Collection[str] = ()) -> Problem | None:
@@ -86,14 +88,23 @@ def _refusal(scope: Scope, headers: Headers) -> ASGIApp | None:
         problem = Problem(field="url", value=None, message="has a NUL character (%00), which no name or word has")
         return answer(HTTPStatus.UNPROCESSABLE_ENTITY, [problem])
     length = headers.get("content-length", "0")
-    if not length.isdigit() or int(length) > MAX_BODY:
-        problem = Problem(field="body", value=f"{length} bytes", message=TOO_LARGE)
+    if not length.isdigit() or int(length) > _most(scope):
+        problem = Problem(field="body", value=f"{length} bytes", message=_too_large(_most(scope)))
         return answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, [problem])
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity" and not scope["path"].startswith(PACKED):
         problem = Problem(field="Content-Encoding", value=encoding, message="only summaries may be; send it as it is")
         return answer(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, [problem])
     return None
+
+
+def _most(scope: Scope) -> int:
+    """Bytes that the body of a request may have."""
+    return MAX_OPEN_BODY if scope["path"] == OPEN else MAX_BODY
+
+
+def _too_large(most: int) -> str:
+    return f"the body is larger than {most} bytes; send less at a time"
 
 
 def _split(url: str) -> SplitResult | None:
@@ -104,7 +115,7 @@ def _split(url: str) -> SplitResult | None:
         return None
 
 
-def _capped(receive: Receive) -> Receive:
+def _capped(receive: Receive, most: int) -> Receive:
     """Bodies without a declared length are counted as they come in."""
     seen = 0
 
@@ -112,8 +123,8 @@ def _capped(receive: Receive) -> Receive:
         nonlocal seen
         message = await receive()
         seen += len(message.get("body", b""))
-        if seen > MAX_BODY:
-            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_LARGE)
+        if seen > most:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large(most))
         return message
 
     return counted

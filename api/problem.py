@@ -28,6 +28,8 @@ from trimtab.storage.queries import UnknownJobError
 from trimtab.storage.store import ConfigFixedError, ConflictError
 
 MAX_SHOWN = 200
+MAX_PROBLEMS = 20
+"""Of one request that are told; how many more there are is told beside them."""
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _FIELD_PREFIX = re.compile(r"(?:Value error, )?([\w.]+(?:, [\w.]+)*): ")
 _log = logging.getLogger("trimtab.api")
@@ -122,7 +124,18 @@ def answer(status: int, problems: Sequence[Problem], headers: Mapping[str, str] 
 
 def problems_of(error: RequestValidationError) -> list[Problem]:
     """What is wrong with a request that could not be read."""
-    return [_from_validation(detail) for detail in error.errors()]
+    return [_from_validation(detail) for detail in shortened(error.errors())]
+
+
+def shortened(details: Sequence[Any]) -> Sequence[Any]:
+    """The first of what a validation found, and one more that says how many others there are.
+
+    Doing so again changes nothing.
+    """
+    if len(details) <= MAX_PROBLEMS + 1:
+        return details
+    message = f"{len(details) - MAX_PROBLEMS} more are wrong; correct these first"
+    return [*details[:MAX_PROBLEMS], {"type": "more", "loc": ("",), "msg": message, "input": None}]
 
 
 def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:

@@ -153,3 +153,21 @@ def test_the_bodies_are_hostile_for_what_is_wrong_with_them(http: httpx.Client) 
     assert statuses["PATCH /v1/jobs/waiting/controls"] in (200, 409)
     assert statuses["PUT /v1/jobs/waiting/mode"] == 200
     assert set(statuses.values()) <= {200, 201, 404, 409, 410}
+
+
+def test_a_long_body_gets_a_short_answer(http: httpx.Client) -> None:
+    body = json.dumps({"scalars": {}} | {f"k{i}": i for i in range(50_000)})
+    answer = http.put("/v1/jobs/waiting/mode", content=body, headers={"content-type": "application/json"})
+    errors = answer.json()["errors"]
+    assert (answer.status_code, len(errors)) == (422, 21)
+    assert errors[-1]["message"].endswith("more are wrong; correct these first")
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_whoever_logs_in_sends_little(http: httpx.Client, declared: bool) -> None:
+    body = b'{"token": "' + b"x" * 4096 + b'"}'
+    headers = {"content-type": "application/json"}
+    answer = http.post("/v1/session", content=body if declared else iter([body]), headers=headers)
+    assert answer.status_code == 413
+    assert "the body is larger than 4096 bytes" in answer.json()["errors"][0]["message"]
+    assert http.post("/v1/session", content=b'{"token": "x"}', headers=headers).status_code == 401
