@@ -16,14 +16,33 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAda
 from pydantic_core import to_json
 
 from trimtab.api.portable import shown_text
+from trimtab.api.problem import shortened
 from trimtab.api.routes.common import Value
 from trimtab.api.strict import strict_validator
 from trimtab.hooks.controls import CONTROL_NAMES, ControlError, Controls, ControlValue, check_value, no_such_control
-from trimtab.hooks.records import StepSummary
+from trimtab.hooks.records import (
+    MAX_NONFINITE,
+    MAX_REFUSALS,
+    MAX_SCALARS,
+    MAX_SKETCHES,
+    StepSummary,
+    too_many,
+)
 from trimtab.storage.codec import SUMMARY
 
 MAX_BATCH = 1000
 """Summaries in one request."""
+MAX_SUMMARY = 1_000_000
+"""Bytes of one summary, unpacked."""
+_MOST = {
+    "scalars": MAX_SCALARS,
+    "nonfinite": MAX_NONFINITE,
+    "sketches": MAX_SKETCHES,
+    "refusals": MAX_REFUSALS,
+    "overrides": len(CONTROL_NAMES),
+    "capabilities.controls": len(CONTROL_NAMES),
+}
+"""Entries, looked at before anything is read: each that is wrong would cost a thousand bytes to tell of."""
 
 
 def _known_names(applied: Any) -> Any:
@@ -52,7 +71,7 @@ class ReportedSummary(StepSummary):
 
 _SUMMARY: TypeAdapter[ReportedSummary] = TypeAdapter(ReportedSummary)
 _ONE = strict_validator(_SUMMARY)
-_MANY = strict_validator(TypeAdapter(Annotated[list[ReportedSummary], Field(max_length=MAX_BATCH)]))
+_ANY: TypeAdapter[Any] = TypeAdapter(Any)
 _ITEMS: TypeAdapter[list[Any]] = TypeAdapter(Annotated[list[Any], Field(max_length=MAX_BATCH)])
 _FIELDS = tuple(one.name for one in fields(StepSummary))
 
@@ -68,7 +87,9 @@ def schemas() -> dict[str, Any]:
 def summary_in(body: bytes) -> StepSummary:
     """The summary that a body holds. Raises `RequestValidationError`, which names every field that is wrong."""
     try:
-        return _plain(_ONE.validate_json(body))
+        raw = _ANY.validate_json(body)
+        _check_size(raw)
+        return _plain(_ONE.validate_python(raw))
     except ValidationError as error:
         raise _refusal(error) from error
 
@@ -80,26 +101,41 @@ def summaries_in(body: bytes) -> list[StepSummary | RequestValidationError]:
         RequestValidationError: the body is no list of at most `MAX_BATCH`.
     """
     try:
-        return [_plain(one) for one in _MANY.validate_json(body)]
-    except ValidationError:
-        pass
-    try:
         items = _ITEMS.validate_json(body)
     except ValidationError as error:
         raise _refusal(error) from error
-    return [_item(item) for item in items]
+    return [_item(item, large=len(body) > MAX_SUMMARY) for item in items]
 
 
-def _item(item: Any) -> StepSummary | RequestValidationError:
+def _item(item: Any, *, large: bool) -> StepSummary | RequestValidationError:
     try:
+        if large and len(to_json(item)) > MAX_SUMMARY:
+            raise _too_large("", f"is larger than {MAX_SUMMARY} bytes; report less in a step")
+        _check_size(item)
         return _plain(_ONE.validate_python(item))
     except ValidationError as error:
         return _refusal(error)
+    except RequestValidationError as error:
+        return error
+
+
+def _check_size(raw: Any) -> None:
+    """Raise `RequestValidationError` where a part of a summary has more entries than it may have."""
+    for name, most in _MOST.items():
+        part = raw
+        for key in name.split("."):
+            part = part.get(key) if isinstance(part, dict) else None
+        if isinstance(part, dict | list) and len(part) > most:
+            raise _too_large(name, too_many(len(part), most))
+
+
+def _too_large(name: str, message: str) -> RequestValidationError:
+    return RequestValidationError([{"type": "too_long", "loc": ("body", name), "msg": message, "input": None}])
 
 
 def _refusal(error: ValidationError) -> RequestValidationError:
     """The framework's own error, so that there is one shape."""
-    found = error.errors(include_url=False)
+    found = shortened(error.errors(include_url=False))
     return RequestValidationError([{**detail, "loc": ("body", *detail["loc"])} for detail in found])
 
 

@@ -41,6 +41,8 @@ def _strict(schema: Any) -> Any:
         return _FLOAT
     if schema.get("type") == "int":
         return _INT
+    if schema.get("type") in ("tuple", "list"):  # one error, and not one for each of a million items
+        schema = {**schema, "fail_fast": True}
     return {name: part if name == "metadata" else _strict(part) for name, part in schema.items()}
 
 

@@ -15,7 +15,7 @@ from trimtab.api.bodies import body_of
 from trimtab.api.folding import Input
 from trimtab.api.ingest import Answer
 from trimtab.api.problem import CONFLICT, ERRORS, ApiError, Problem, Problems, named, problems_of
-from trimtab.api.reported import MAX_BATCH, summaries_in, summary_in
+from trimtab.api.reported import MAX_BATCH, MAX_SUMMARY, summaries_in, summary_in
 from trimtab.api.routes.common import check_job, origin_of
 from trimtab.api.service import Service, Taken, ingested
 from trimtab.api.views import View
@@ -115,7 +115,7 @@ async def ingest_summary(request: Request) -> Response:
     `ignored`. Keys that this version does not know are ignored. The body may be compressed (`gzip`, `zstd`).
     """
     app = request.app.state
-    summary = summary_in(await body_of(request))
+    summary = summary_in(await body_of(request, MAX_SUMMARY))
     check_job(request, summary.job)
     with app.metrics.ingest() as count:
         (stored,) = await app.queue.put([app.service.summary_input(summary, origin=origin_of(request))])

@@ -11,8 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.api.problem import problems_of
-from trimtab.api.reported import MAX_BATCH, summaries_in, summary_in
+from trimtab.api.problem import MAX_PROBLEMS, problems_of
+from trimtab.api.reported import MAX_BATCH, MAX_SUMMARY, summaries_in, summary_in
 from trimtab.hooks.records import StepSummary
 from trimtab.storage.codec import SUMMARY
 from trimtab.storage.ledger_file import read
@@ -93,3 +93,49 @@ def test_what_is_no_batch_is_refused(body: bytes, told: str) -> None:
         summaries_in(body)
     (problem,) = problems_of(refused.value)
     assert told in problem.message
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "message"),
+    [
+        ({"scalars": dict.fromkeys(map(str, range(513)), "x")}, "scalars", "513 entries are more than 512"),
+        ({"nonfinite": {str(i): {} for i in range(513)}}, "nonfinite", "513 entries are more than 512"),
+        ({"sketches": {str(i): {} for i in range(65)}}, "sketches", "65 entries are more than 64"),
+        ({"refusals": ["x"] * 65}, "refusals", "65 entries are more than 64"),
+        ({"refusals": [1, 1]}, "refusals.0", "should be a valid string"),
+        ({"capabilities": {"controls": dict.fromkeys(map(str, range(99)))}}, "capabilities.controls", "99 entries"),
+        ({"scalars": {"x" * 129: 1.0}}, "scalars", "is longer than 128 characters"),
+        ({"rank": 2**31}, "rank", "2147483648 is above 2147483647"),
+    ],
+)
+def test_what_is_too_much_is_refused_once_and_named(part: dict[str, Any], field: str, message: str) -> None:
+    body = json.dumps(of_plant(**part)).encode()
+    with pytest.raises(RequestValidationError) as refused:
+        summary_in(body)
+    (in_batch,) = summaries_in(b"[" + body + b"]")
+    assert isinstance(in_batch, RequestValidationError)
+    for error in (refused.value, in_batch):
+        (problem,) = problems_of(error)
+        assert problem.field == field
+        assert message in problem.message
+
+
+def test_as_much_as_there_may_be_is_taken() -> None:
+    scalars = {f"{i:0128}": 1.0 for i in range(512)}
+    assert summary_in(json.dumps(of_plant(scalars=scalars, rank=2**31 - 1)).encode()).scalars == scalars
+
+
+def test_of_many_mistakes_the_first_are_told_and_how_many_more_there_are() -> None:
+    with pytest.raises(RequestValidationError) as refused:
+        summary_in(json.dumps(of_plant(scalars=dict.fromkeys(map(str, range(500)), "x"))).encode())
+    problems = problems_of(refused.value)
+    assert [one.field for one in problems] == [*(f"scalars.{i}" for i in range(MAX_PROBLEMS)), ""]
+    assert problems[-1].message == "480 more are wrong; correct these first"
+
+
+def test_a_summary_in_a_batch_is_no_larger_than_one_alone() -> None:
+    body = json.dumps([of_plant(new_key="x" * MAX_SUMMARY), of_plant()]).encode()
+    large, other = summaries_in(body)
+    assert isinstance(large, RequestValidationError)
+    assert f"larger than {MAX_SUMMARY} bytes" in problems_of(large)[0].message
+    assert isinstance(other, StepSummary)
