@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from trimtab.agent.signals import SIGNALS
 from trimtab.api.portable import MAX_INTEGER
 from trimtab.api.problem import ERRORS
 from trimtab.api.routes.common import JobName, ServiceOf
@@ -17,6 +18,8 @@ from trimtab.storage.values import SignalSeries, ValueKind
 router = APIRouter(tags=["signals"])
 
 MAX_POINTS = 5000
+MAX_NAMES = 200
+"""Signals of one answer."""
 
 
 class Series(View):
@@ -45,7 +48,15 @@ class Signals(View):
 def get_signals(
     job: JobName,
     service: ServiceOf,
-    name: Annotated[list[str] | None, Query(description="Repeat for several; all when it is missing.")] = None,
+    name: Annotated[
+        list[str] | None,
+        Query(
+            max_length=MAX_NAMES,
+            description=f"Repeat for several, at most {MAX_NAMES}. When it is missing: all, or where the job has "
+            "more, the first so many, those that trimtab makes itself before those that the trainer reports, each in "
+            "the order of `names`.",
+        ),
+    ] = None,
     attempt: Annotated[int | None, Query(ge=0, le=MAX_INTEGER, description="The newest when it is missing.")] = None,
     points: Annotated[
         int,
@@ -57,9 +68,16 @@ def get_signals(
     attempts, names = store.attempts(job), store.signal_names(job)
     if attempt is None and attempts:
         attempt = attempts[-1]
-    found = [] if attempt is None else store.signals(job, names if name is None else name, attempt, points)
+    asked = _first(names) if name is None else name
+    found = [] if attempt is None else store.signals(job, asked, attempt, points)
     series = [_thin(one, points) for one in found]
     return Signals(job=job, attempt=attempt, attempts=attempts, names=names, series=series)
+
+
+def _first(names: list[str]) -> list[str]:
+    """As many as one answer has, our own before those that the trainer reports; in their order."""
+    chosen = set(sorted(names, key=lambda one: one not in SIGNALS)[:MAX_NAMES])
+    return [one for one in names if one in chosen]
 
 
 def _thin(series: SignalSeries, points: int) -> Series:

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from agent_runs import Plant
+from agent_runs import Plant, step_summary
 from api_runs import drive
 
 from trimtab.api.client import Client, ClientError
+from trimtab.api.routes.signals import MAX_NAMES
 from trimtab.api.service import Service
 
 
@@ -157,6 +158,12 @@ def test_no_answer_holds_a_bare_nan(client: Client, http: httpx.Client) -> None:
         ("events?limit=0", "limit"),
         ("events?kind=party", "kind.0"),
         ("incidents?phase=gone", "phase.0"),
+        ("events?cursor=2147483648", "cursor"),
+        ("events.jsonl?cursor=2147483648", "cursor"),
+        ("../../jobs?cursor=2147483648", "cursor"),
+        ("../../webhooks/nothing/deliveries?cursor=2147483648", "cursor"),
+        ("attempts?cursor=9007199254740992", "cursor"),
+        ("signals?" + "&".join(["name=x"] * 201), "name"),
     ],
 )
 def test_bad_parameters_get_422(http: httpx.Client, client: Client, path: str, field: str) -> None:
@@ -164,3 +171,20 @@ def test_bad_parameters_get_422(http: httpx.Client, client: Client, path: str, f
     response = http.get(f"/v1/jobs/run/{path}")
     assert response.status_code == 422
     assert [problem["field"] for problem in response.json()["errors"]] == [field]
+
+
+@pytest.mark.parametrize(
+    "path", ["events?cursor=2147483647", "../../jobs?cursor=2147483647", "attempts?cursor=9007199254740991"]
+)
+def test_the_largest_cursors_that_there_can_be_are_taken(http: httpx.Client, client: Client, path: str) -> None:
+    client.register("run")
+    assert http.get(f"/v1/jobs/run/{path}").status_code == 200
+
+
+def test_where_there_are_too_many_signals_the_programs_own_come_first(http: httpx.Client, client: Client) -> None:
+    client.ingest(step_summary(0, scalars={f"a_{i:03}": 1.0 for i in range(300)}))
+    answer = http.get("/v1/jobs/run/signals").json()
+    told = [one["name"] for one in answer["series"]]
+    own = [name for name in answer["names"] if not name.startswith("a_")]
+    assert len(answer["names"]) == len(own) + 300
+    assert told == [*(f"a_{i:03}" for i in range(MAX_NAMES - len(own))), *own]
