@@ -6,6 +6,7 @@ reads back out of the ledger.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from dataclasses import dataclass, field, fields
@@ -59,6 +60,10 @@ def _possible(overrides: dict[str, ControlValue]) -> dict[str, ControlValue]:
     return overrides
 
 
+MOST_ERRORS = 1000
+"""Mistakes that are looked at one by one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedSummary(StepSummary):
     """A step summary in a request."""
@@ -87,10 +92,10 @@ def schemas() -> dict[str, Any]:
 def summary_in(body: bytes) -> StepSummary:
     """The summary that a body holds. Raises `RequestValidationError`, which names every field that is wrong."""
     try:
-        raw = _ANY.validate_json(body)
-        _check_size(raw)
-        return _plain(_ONE.validate_python(raw))
+        return _plain(_ONE.validate_json(body))
     except ValidationError as error:
+        with contextlib.suppress(ValidationError):
+            _check_size(_ANY.validate_json(body))  # of what is too much, none is looked at
         raise _refusal(error) from error
 
 
@@ -135,6 +140,9 @@ def _too_large(name: str, message: str) -> RequestValidationError:
 
 def _refusal(error: ValidationError) -> RequestValidationError:
     """The framework's own error, so that there is one shape."""
+    if error.error_count() > MOST_ERRORS:
+        message = f"has {error.error_count()} mistakes; this is no step summary"
+        return RequestValidationError([{"type": "too_many", "loc": ("body",), "msg": message, "input": None}])
     found = shortened(error.errors(include_url=False))
     return RequestValidationError([{**detail, "loc": ("body", *detail["loc"])} for detail in found])
 
