@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from trimtab.agent.thresholds import Threshold
 from trimtab.api.baselines_view import BaselinesView, BaselineView
 from trimtab.api.cli.options import AsJson, Job, Token, Url
+from trimtab.api.cli.tables import as_wide_as_shown, table_of
 from trimtab.api.client import DEFAULT_URL, Client
 
 
@@ -23,7 +22,7 @@ def baselines(job: Job, url: Url = DEFAULT_URL, token: Token = None, as_json: As
 
 
 def _show(view: BaselinesView) -> None:
-    table = Table("signal", "now", "usual", "spread", "anchor", "frozen by", "alarms", box=None)
+    table = table_of("signal", "now", "usual", "spread", "anchor", "frozen by", "alarms")
     for signal in view.signals:
         alarms = "; ".join(map(_told, signal.thresholds))
         frozen = ", ".join(signal.frozen_by)
@@ -34,7 +33,7 @@ def _show(view: BaselinesView) -> None:
             usual = f"{one.warming} to go" if one is not None and one.warming else _number(level)
             cells = (_number(signal.value), usual, _number(spread), _number(anchor), frozen, alarms)
             table.add_row(Text(signal.name + of_pass), *map(Text, cells))
-    Console().print(table if view.signals else "nothing was observed yet", highlight=False)
+    as_wide_as_shown().print(table if view.signals else "nothing was observed yet", highlight=False)
 
 
 def _number(value: float | None) -> str:

@@ -14,6 +14,7 @@ from rich.progress import Progress
 from rich.table import Column, Table
 
 from trimtab.api.cli.errors import UsageError
+from trimtab.api.cli.tables import as_wide_as_shown
 
 if TYPE_CHECKING:
     from trimtab.api.bench.jobs import Soak
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 bench = typer.Typer(no_args_is_help=True, add_completion=False, help="Measure what trimtab costs on this machine.")
 
 
-PIPED_WIDTH = 400
-"""Columns of a table that is piped or written to a file; it takes what it needs of them."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")]
 T = TypeVar("T")
 
@@ -52,10 +51,7 @@ def _show(figures: Any, as_json: bool, headings: Iterable[str], rows: Iterable[I
     table = Table(*(Column(heading, no_wrap=True) for heading in headings), box=None, title=title or None)
     for row in rows:
         table.add_row(*row)
-    console = Console()
-    if not console.is_terminal:  # where nobody sees a width, rich takes 80 columns and cuts numbers off
-        console = Console(width=PIPED_WIDTH)
-    console.print(table)
+    as_wide_as_shown().print(table)
 
 
 def _times(spread: dict[str, float]) -> tuple[str, ...]:

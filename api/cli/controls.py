@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from trimtab.agent.state import Mode
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.options import AsJson, Job, Token, Url
+from trimtab.api.cli.tables import as_wide_as_shown, table_of
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.controls_view import ControlsView
 from trimtab.api.routes.mode import ModeView
@@ -101,14 +101,14 @@ def parsed(changes: Sequence[str]) -> dict[str, ControlValue | None]:
 
 def _show(view: ControlsView) -> None:
     console = Console()
-    table = Table("control", "in effect", "wanted", "by", "takes effect", box=None)
+    table = table_of("control", "in effect", "wanted", "by", "takes effect")
     for one in view.controls:
         wanted = "" if one.desired is None else str(one.desired)
         by = ("a person" if one.by_person else "the agent") if wanted else ""
         table.add_row(
             one.name, Text("-" if one.applied is None else str(one.applied)), Text(wanted), by, one.liveness.value
         )
-    console.print(table, highlight=False)
+    as_wide_as_shown().print(table, highlight=False)
     agrees = "in effect" if view.in_sync else "not in effect yet"
     console.print(f"generation {view.generation}, {agrees}", highlight=False, markup=False)
     for told in (*view.refusals, view.locked, "the kill switch is set" if view.killed else ""):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -43,5 +43,45 @@ def events(
 def _line(event: StoredEvent) -> Iterator[tuple[str, str]]:
     yield f"{event.number:>6}  {event.attempt}:{event.step}  ", "dim"
     yield event.kind.replace("_", " "), "bold"
+    told = "; ".join(_subject(event.detail))
+    if told:
+        yield f"  {told}", "cyan"
     if event.message:
         yield f"  {event.message}", "none"
+
+
+def _subject(detail: Mapping[str, Any]) -> Iterator[str]:
+    """What the message leaves out: whose verdict, from what to what, why nobody is told, and by whom."""
+    of = detail.get("detector") or str(detail.get("fingerprint", "")).rpartition("/")[2]
+    change = _change(detail)
+    if of or change:
+        yield ": ".join(filter(None, (of, change)))
+    if "severity" in detail:
+        yield str(detail["severity"])
+    if detail.get("cause"):
+        yield f"explained by {str(detail['cause']).rpartition('/')[2]}"
+    if detail.get("silenced"):
+        yield "silenced"
+    if "proposal" in detail:
+        yield f"proposal {detail['proposal']}"
+    if detail.get("remedy"):
+        yield str(detail["remedy"]).replace("_", " ")
+    if detail.get("issuer"):
+        yield f"by {detail['issuer']}"
+
+
+def _change(detail: Mapping[str, Any]) -> str:
+    """From what to what: a state, a mode, or each override that is another now; `-` is for none."""
+    if "before" not in detail or "after" not in detail:
+        return ""
+    before, after = detail["before"], detail["after"]
+    if not isinstance(after, Mapping):
+        return _step("", before, after).strip()
+    names = sorted(before.keys() | after.keys())
+    changes = [_step(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)]
+    return ", ".join(changes)
+
+
+def _step(name: str, before: Any, after: Any) -> str:
+    old, new = ("-" if value is None else str(value) for value in (before, after))
+    return f"{name} {old} -> {new}"

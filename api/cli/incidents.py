@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from trimtab.agent.state import Incident, Phase, Silence
 from trimtab.api.cli.options import AsJson, Detector, Job, Reason, Token, Url
 from trimtab.api.cli.status import STYLE
+from trimtab.api.cli.tables import as_wide_as_shown, table_of
+from trimtab.api.cli.telling import by_weight, telling
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.routes.incidents import Acknowledged, Incidents
 from trimtab.api.routes.silences import Silences
@@ -32,17 +33,18 @@ def incidents(
     if as_json:
         print(Incidents(incidents=found).model_dump_json())
         return
-    table = Table("detector", "severity", "phase", "since", "looked after by", "what was seen", box=None)
-    for one in found:
+    table = table_of("detector", "severity", "phase", "told", "since", "looked after by", "what was seen")
+    for one in by_weight(found):
         table.add_row(
             Text(one.detector),
             Text(one.severity.value, STYLE[one.severity]),
-            one.phase.value + (", silenced" if one.silenced else ""),
+            one.phase.value,
+            telling(one),
             str(one.since_step),
             Text(_carer(one)),
             Text(one.message),
         )
-    Console().print(table if found else "no incident is open", highlight=False)
+    as_wide_as_shown().print(table if found else "no incident is open", highlight=False)
 
 
 def ack(

@@ -34,10 +34,13 @@ def restore(
     else:
         recovered = mark_restored(Database(db), issuer=issuer)
     console = Console(soft_wrap=True)
-    told = "1 job knows of it" if len(recovered.jobs) == 1 else f"{len(recovered.jobs)} jobs know of it"
+    name = Database(db).name
+    done = f"{name} was restored by other means, and is marked so" if file is None else f"{file} is restored to {name}"
+    count = len(recovered.jobs)
+    told = "The agent of its 1 job holds still" if count == 1 else f"The agents of its {count} jobs hold still"
     console.print(
-        f"{Database(db).name}: {told}. Set a job's mode to let its agent act again, and revoke the tokens that "
-        "were revoked since the backup: they are valid again.",
+        f"{done}. {told}: set a job's mode to let its agent act again. Revoke the tokens that were revoked since the "
+        "backup: they are valid again.",
         highlight=False,
         markup=False,
     )

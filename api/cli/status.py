@@ -11,6 +11,9 @@ from rich.text import Text
 
 from trimtab.agent.state import State
 from trimtab.api.cli.options import Token, Url
+from trimtab.api.cli.proposals import written
+from trimtab.api.cli.tables import as_wide_as_shown, table_of
+from trimtab.api.cli.telling import by_weight, telling
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.controls_view import ControlsView
 from trimtab.api.health_view import HealthView, JobView
@@ -91,18 +94,18 @@ def _show_health(console: Console, health: HealthView) -> None:
     if line.silent:
         told = f"{_silence(line)}; what follows was true of its last summary"
         console.print(told, style="yellow", markup=False, highlight=False, soft_wrap=True)
-    verdicts = Table("detector", "state", "what was seen", box=None, header_style="dim")
+    verdicts = table_of("detector", "state", "what was seen")
     for verdict in health.verdicts:
         shown = _styled(State.NOT_OBSERVED, verdict.state.value) if line.silent else _styled(verdict.state)
         verdicts.add_row(Text(verdict.detector), shown, Text(verdict.message))
-    console.print(verdicts)
-    for incident in health.incidents:
-        console.print(
-            f"{incident.phase.value} since step {incident.since_step}: {incident.detector}: {incident.message}",
-            markup=False,
-        )
+    as_wide_as_shown().print(verdicts)
+    for incident in by_weight(health.incidents):
+        told = telling(incident)
+        why = f" ({told})" if incident.cause is not None or incident.silenced else ""
+        told = f"{incident.phase.value} since step {incident.since_step}{why}: {incident.detector}: {incident.message}"
+        console.print(told, markup=False, soft_wrap=True)
     for proposal in health.proposals:
-        console.print(f"proposal {proposal.id}: {_written(proposal.overrides)}: {proposal.reason}", markup=False)
+        console.print(f"proposal {proposal.id}: {written(proposal)}: {proposal.reason}", markup=False, soft_wrap=True)
     console.print(f"overrides, generation {controls.generation}: {_overrides(controls)}", markup=False, soft_wrap=True)
     if controls.killed:
         console.print("the kill switch is set: set the mode to let anything be overridden again", style="yellow")

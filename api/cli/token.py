@@ -12,12 +12,12 @@ from typing import Annotated, Protocol
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
 
 from trimtab.api.access.issuing import OVERLAP_S, Issuing, TokenRuleError
 from trimtab.api.access.scopes import Scope
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.options import Token, Url
+from trimtab.api.cli.tables import as_wide_as_shown, table_of
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.routes.tokens import Issued, TokenList, TokenView, token_view
 from trimtab.hooks.records import RecordError
@@ -67,11 +67,11 @@ def list_tokens(db: Db = None, url: Url = DEFAULT_URL, token: Token = None, as_j
     if as_json:
         print(TokenList(tokens=tokens).model_dump_json())
         return
-    table = Table(Column("id", no_wrap=True), "name", "scopes", "job", "standing", "expires", "used", box=None)
+    table = table_of("id", "name", "scopes", "job", "standing", "expires", "used", whole="id")
     for one in tokens:
         used, expires = _day(one.last_used_at, "never"), _day(one.expires_at, "never")
         table.add_row(one.id, one.name, " ".join(one.scopes), one.job or "any", one.standing.value, expires, used)
-    Console().print(table, highlight=False, markup=False)
+    as_wide_as_shown().print(table, highlight=False, markup=False)
 
 
 @token.command()

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
 
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.options import Token, Url
+from trimtab.api.cli.tables import as_wide_as_shown, table_of
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.routes.webhook_views import DeliveryPage, DeliveryView, IssuedWebhook, Trial, Webhooks, WebhookView
 from trimtab.storage.alert import AlertKind, Severity
@@ -79,11 +79,11 @@ def list_webhooks(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson =
     if as_json:
         print(Webhooks(webhooks=found, next=None).model_dump_json())
         return
-    table = Table(Column("id", no_wrap=True), "name", "shape", "to", "jobs", "from", "standing", box=None)
+    table = table_of("id", "name", "shape", "to", "jobs", "from", "standing", whole="id")
     for one in found:
         standing = "enabled" if one.enabled else f"disabled: {one.disabled_reason}"
         table.add_row(one.id, one.name, one.shape, one.url, " ".join(one.jobs), one.severity.value, standing)
-    Console().print(table, highlight=False, markup=False)
+    as_wide_as_shown().print(table, highlight=False, markup=False)
 
 
 @webhook.command()
@@ -169,10 +169,10 @@ def deliveries(
     if as_json:
         print(DeliveryPage(deliveries=found, next=None).model_dump_json())
         return
-    table = Table(Column("id", no_wrap=True), "at", "job", "status", "attempts", "what was wrong", box=None)
+    table = table_of("id", "at", "job", "status", "attempts", "what was wrong", whole="id")
     for one in found:
         table.add_row(one.id, _time(one.created_at), one.job or "test", one.status.value, str(one.attempts), one.error)
-    Console().print(table, highlight=False, markup=False)
+    as_wide_as_shown().print(table, highlight=False, markup=False)
 
 
 @webhook.command()

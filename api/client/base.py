@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
 from http.client import HTTPException
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -157,6 +158,8 @@ class Caller:
             problems = Problems.model_validate_json(body).errors
         except ValidationError:
             return self._stranger()
+        if status == HTTPStatus.UNAUTHORIZED and not self._connection.has_token:
+            return ClientError("token: one is needed; set TRIMTAB_TOKEN, or give --token", status, problems)
         told = "; ".join(f"{one.field}: {one.message}" if one.field else one.message for one in problems)
         return ClientError(told, status, problems)
 

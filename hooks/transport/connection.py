@@ -92,6 +92,11 @@ class Connection:
             self._headers["Authorization"] = f"Bearer {token}"
         self._said_unreadable = False
 
+    @property
+    def has_token(self) -> bool:
+        """Whether a token goes out with every request."""
+        return "Authorization" in self._headers
+
     def request(
         self,
         method: str,

@@ -1,5 +1,6 @@
 """The command line's verbs: the same as the API's, with its own answers under `--json`."""
 
+import io
 import json
 import subprocess
 import sys
@@ -11,11 +12,14 @@ import pytest
 from agent_runs import Plant
 from agent_sessions import CENTRED
 from api_runs import drive
+from rich.console import Console
 from typer.testing import CliRunner
 
 from trimtab.api.cli import app
 from trimtab.api.cli.controls import parsed
 from trimtab.api.cli.errors import UsageError
+from trimtab.api.cli.proposals import written
+from trimtab.api.cli.tables import table_of
 from trimtab.api.client import Client, ClientError
 
 
@@ -118,6 +122,42 @@ def test_an_incident_is_looked_after_silenced_and_told_again(ill: Plant, client:
     assert client.incidents("run")
 
 
+def test_incidents_say_which_are_told_and_why_others_are_not(ill: Plant, client: Client, said: Any) -> None:
+    rows = [line.split()[:6] for line in said("incidents", ill.job).splitlines()[1:]]
+    assert rows == [
+        ["mismatch", "critical", "firing", "yes", "4", "nobody"],
+        ["asymmetry", "critical", "firing", "explained", "by", "mismatch"],
+        ["clipping", "warn", "firing", "explained", "by", "mismatch"],
+    ]
+    client.silence("run", "mismatch", reason="known")
+    drive(client, ill, 1)
+    assert said("incidents", "run").splitlines()[1].split()[:5] == ["mismatch", "critical", "firing", "silenced", "4"]
+    status = said("status", "run")
+    assert "firing since step 4 (silenced): mismatch: " in status
+    assert "firing since step 4 (explained by mismatch): asymmetry: " in status
+    (proposal,) = client.proposals("run")
+    assert f"proposal 1: {written(proposal)}: {proposal.reason}\n" in status
+
+
+def test_no_table_is_cut_off(client: Client, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    address = f"https://hooks.example/{'a' * 200}"
+    added = client.add_webhook("on call", "trimtab", url=address).webhook
+    row = said("webhook", "list")
+    assert added.id in row
+    assert added.url in row
+    assert "…" not in row
+
+
+def test_a_terminal_folds_a_table() -> None:
+    table = table_of("id", "error", whole="id")
+    table.add_row("msg_0123456789abcdef", "refused " * 20)
+    stream = io.StringIO()
+    Console(file=stream, width=40).print(table)
+    assert stream.getvalue().count("refused") == 20
+    assert "msg_0123456789abcdef" in stream.getvalue()
+
+
 def test_controls_and_mode_are_shown_and_changed(ill: Plant, client: Client, told: Any, said: Any) -> None:
     drive(client, ill, 1)
     assert told("controls", "run", "clip_high=0.3", "--reason", "wider")["overrides"] == {"clip_high": 0.3}
@@ -143,6 +183,14 @@ def test_the_trail_is_told_as_text_and_as_lines(ill: Plant, client: Client, said
     lines = said("events", ill.job, "--jsonl").splitlines()
     assert [json.loads(line)["number"] for line in lines] == [event.number for event in client.events("run")]
     assert "attempt started" in said("events", "run")
+    client.patch_controls("run", {"clip_high": 0.3}, reason="wider", issuer="ada")
+    client.patch_controls("run", {"clip_high": None}, reason="over", issuer="ada")
+    text = said("events", "run")
+    assert "verdict changed  mismatch: inconclusive -> critical  " in text
+    assert "incident inhibited  asymmetry; critical; explained by mismatch  " in text
+    assert "mode changed  observe -> approve; by " in text
+    assert "controls changed  clip_high - -> 0.3; by ada  wider\n" in text
+    assert "controls changed  clip_high 0.3 -> -; by ada  over\n" in text
     some = said("events", "run", "--json", "--kind", "proposed", "--after", "1").splitlines()
     assert {json.loads(line)["kind"] for line in some} == {"proposed"}
 

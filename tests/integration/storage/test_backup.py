@@ -257,8 +257,10 @@ def test_the_commands(tmp_path: Path) -> None:
     assert RUN_STATE.encode(kept.state("run")) == state
     kept.close()
     told = trimtab("restore", backup, "--db", restored).stdout
-    assert "1 job knows of it. Set a job's mode to let its agent act again" in told
-    assert "1 job knows of it" in trimtab("restore", "--db", restored).stdout
+    still = "The agent of its 1 job holds still: set a job's mode to let its agent act again. "
+    assert told.startswith(f"{backup} is restored to {restored}. {still}")
+    marked = trimtab("restore", "--db", restored).stdout
+    assert marked.startswith(f"{restored} was restored by other means, and is marked so. {still}")
     refused = trimtab("restore", backup, "--db", restored, check=False)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     missing = trimtab("backup", tmp_path / "b.db", "--db", tmp_path / "none.db", check=False)
