@@ -33,6 +33,8 @@ class Threshold:
     value: float
     pass_index: int | None = None
     """The pass over a buffer that it holds for; None for all."""
+    rule: str = ""
+    """Which of the detector's rules, where several have a line in one chart."""
     needs: str = ""
     """What else has to be so; empty where it alarms by itself."""
 
@@ -104,7 +106,12 @@ def _reward(config: AgentConfig, state: RunState) -> Iterator[Threshold]:
     if track.peak is not None:
         fall = max((1 - settings.collapse) * abs(track.peak), settings.margin, settings.collapse_noise * noise)
         yield Threshold(
-            signal="reward_mean", detector="reward", statistic="mean", side="below", value=track.peak - fall
+            signal="reward_mean",
+            detector="reward",
+            statistic="mean",
+            side="below",
+            value=track.peak - fall,
+            rule="collapse",
         )
     best = track.baseline.highest
     if best is not None:
@@ -115,6 +122,7 @@ def _reward(config: AgentConfig, state: RunState) -> Iterator[Threshold]:
             statistic="mean",
             side="below",
             value=best.location - fall,
+            rule="decline",
             needs="that it lasts",
         )
 
@@ -132,11 +140,12 @@ def _entropy(config: AgentConfig, state: RunState) -> Iterator[Threshold]:
             statistic="median",
             side="above",
             value=settings.rise * track.baseline.lowest.location,
+            rule="rise",
             needs=f"that it lasts, and a mean reward below {floor:.3g}",
         )
     if memory.entropy is not None and memory.entropy >= settings.floor:
         value = settings.drop_limit * memory.entropy
-        yield Threshold(signal="entropy", detector="entropy", statistic="mean", side="below", value=value)
+        yield Threshold(signal="entropy", detector="entropy", statistic="mean", side="below", value=value, rule="drop")
 
 
 def _entropy_trend(state: RunState) -> Iterator[Threshold]:

@@ -34,7 +34,7 @@ SILENT_AFTER_STEPS = 20
 
 
 class Worst(View):
-    """The detector that is furthest past its limit."""
+    """The detector that is furthest past its limit, or whose incident fires."""
 
     detector: str
     state: State
@@ -54,7 +54,9 @@ class JobView(View):
     )
     judged: int = Field(description="Detectors that could judge the newest step.")
     detectors: int = Field(description="Detectors that there are.")
-    worst: Worst | None = Field(description="Of the detectors that alarm; null where none does.")
+    worst: Worst | None = Field(
+        description="Of what alarms at the newest step and the incidents that fire; null where there is neither."
+    )
     firing: int = Field(description="Incidents that are firing.")
     proposals: int = Field(description="Changes that wait for a person, or stand as advice.")
     attempt: int | None = Field(description="The newest attempt; null before the first summary.")
@@ -167,7 +169,7 @@ def _view(line: JobLine, state: RunState, now: float, problem: str | None = None
         state=shown_state(state, silent=silent, contested=contested),
         judged=sum(verdict.state in JUDGED for verdict in state.verdicts.values()),
         detectors=len(DETECTORS),
-        worst=_worst(state),
+        worst=worst_of(state),
         firing=sum(incident.phase is Phase.FIRING for incident in state.incidents.values()),
         proposals=len(state.proposals),
         attempt=state.attempt if judged else None,
@@ -182,9 +184,12 @@ def _view(line: JobLine, state: RunState, now: float, problem: str | None = None
     )
 
 
-def _worst(state: RunState) -> Worst | None:
-    alarming = [verdict for verdict in state.verdicts.values() if verdict.state.alarming]
-    if not alarming:
-        return None
-    found = max(alarming, key=lambda verdict: (verdict.state is State.CRITICAL, verdict.score))
-    return Worst(detector=found.detector, state=found.state, message=found.message)
+def worst_of(state: RunState) -> Worst | None:
+    """What `overall` alarms for: a newest verdict, or an incident that fires though its detector alarms no more."""
+    alarming = sorted((one for one in state.verdicts.values() if one.state.alarming), key=lambda one: -one.score)
+    firing = [one for one in state.incidents.values() if one.phase is Phase.FIRING]
+    found = [
+        *(Worst(detector=one.detector, state=one.state, message=one.message) for one in alarming),
+        *(Worst(detector=one.detector, state=one.severity, message=one.message) for one in firing),
+    ]
+    return max(found, key=lambda one: one.state is State.CRITICAL, default=None)  # the first of equals

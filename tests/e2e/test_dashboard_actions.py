@@ -49,7 +49,7 @@ def test_a_proposal_is_approved_as_it_is_shown(browser: Browser, service: Servic
         confirm(page, "Approve", "the evidence is clear")
         gone(page)
         expect(card).to_have_count(0)
-        expect(page.locator(".changes li").first).to_contain_text("centering = on")
+        expect(page.locator(".changes li").first).to_contain_text("centering: the run\u2019s own → on")
         state = service.state("asking")
         assert (state.generation, state.overrides["centering"]) == (1, True)
         drive(client, asking, 2)

@@ -12,6 +12,7 @@ from api_runs import drive
 from browsing import BROWSER, WITHIN_MS, Browser, Page, columns, expect, shoot, visiting, wait_drawn
 from dashboard_runs import advance, going_on
 
+from trimtab.agent.state import Mode, OperatorAction, OperatorVerb
 from trimtab.api.client import Client
 from trimtab.api.server import running
 from trimtab.api.service import Service
@@ -31,6 +32,20 @@ CHARTS = [
     "garbage",
     "length",
 ]
+
+INTERVALS = """
+window.intervals = new Set();
+window.begun = 0;
+const [begin, end] = [window.setInterval, window.clearInterval];
+window.setInterval = (...given) => {
+    const id = begin(...given);
+    window.begun += 1;
+    window.intervals.add(id);
+    return id;
+};
+window.clearInterval = (id) => { window.intervals.delete(id); end(id); };
+"""
+"""Counts what the page does again and again."""
 
 
 def legend(page: Page, chart: str) -> str:
@@ -64,7 +79,9 @@ def test_incidents_and_changes_are_marked_on_all_charts(browser: Browser, servic
             assert min(one["x0"] for one in grounds) == fired  # type: ignore[type-var]
             expect(page.locator(f"#chart-{chart} .annotation-text").first).to_have_text("1")
         change = page.locator(".changes li").last
-        expect(change).to_contain_text("ratio reference = recomputed, centering = on")
+        expect(change).to_contain_text(
+            "ratio reference: the run\u2019s own → recomputed, centering: the run\u2019s own → on"
+        )
         expect(change.locator(".flag")).to_have_text("1")
 
 
@@ -88,7 +105,9 @@ def test_limits_and_baselines_stand_beside_the_signals(browser: Browser, service
         assert track is not None
         assert ground["y1"] == pytest.approx(track.location + 3 * track.scale)
         assert "baseline" in legend(page, "reward")
-        assert "mismatch 0.2 \u2191" in legend(page, "mismatch"), "too far above to be drawn"
+        assert "alarm: reward collapse below" in legend(page, "reward")
+        assert "alarm: reward decline below" in legend(page, "reward")
+        assert "alarm: mismatch above 0.2 \u2191" in legend(page, "mismatch"), "too far above to be drawn"
 
 
 def test_a_new_step_is_drawn_within_two_seconds(browser: Browser, service: Service) -> None:
@@ -213,8 +232,42 @@ def test_going_back_leads_to_where_one_was(browser: Browser, service: Service) -
 
 
 def test_a_job_that_is_not_there_is_said_to_be_missing(browser: Browser, service: Service) -> None:
-    with running(service) as url, visiting(browser, url, "/#/jobs/nobody") as page:
-        expect(page.get_by_role("heading", name="nobody cannot be shown")).to_be_visible()
+    with running(service) as url, visiting(browser, url) as page:
+        page.add_init_script(INTERVALS)
+        page.goto("/#/jobs/nobody")
+        page.reload()
+        expect(page.get_by_role("heading", name="There is no such job")).to_be_visible()
         expect(page.locator("main").get_by_role("alert")).to_contain_text("there is no job 'nobody'")
+        expect(page.locator("main").get_by_role("button")).to_have_count(0)
+        expect(page.locator("#link")).to_have_text("Connected")
+        assert page.evaluate("[window.begun > 0, window.intervals.size]") == [True, 0], "nothing is waited for"
         page.get_by_role("link", name="All jobs").click()
         expect(page.locator("tbody tr")).to_have_count(3)
+
+
+def test_the_trail_says_from_what_to_what(browser: Browser, service: Service) -> None:
+    patch = OperatorAction(job="lost", verb=OperatorVerb.PATCH_CONTROLS, issuer="root", reason="r")
+    service.operate(replace(patch, reason="tighter", overrides={"clip_low": 0.1}))
+    service.operate(replace(patch, reason="tighter still", overrides={"clip_low": 0.05}))
+    service.operate(OperatorAction(job="lost", verb=OperatorVerb.SET_MODE, issuer="root", reason="r", mode=Mode.ADVISE))
+    with running(service) as url, visiting(browser, url, "/#/jobs/lost/events") as page:
+        first, second, mode = (
+            page.locator(".trail li", has_text=text) for text in ("tighter", "still", "mode changed")
+        )
+        expect(first.last).to_contain_text("clip low: the run\u2019s own → 0.1")
+        expect(second).to_contain_text("clip low: 0.1 → 0.05")
+        expect(mode).to_contain_text("observe → advise")
+        page.get_by_label("Show").select_option("all")
+        verdict = page.locator(".trail li", has_text="verdict changed · mismatch").first
+        expect(verdict).to_contain_text("OK → Critical")
+
+
+def test_a_notice_keeps_away_from_the_buttons_above_it(browser: Browser, service: Service) -> None:
+    now = service.clock() + 3 * 3600
+    service.clock = lambda: now
+    with running(service) as url, visiting(browser, url, "/#/jobs/lost", width=390, height=844) as page:
+        expect(page.locator(".notice")).to_contain_text("Nothing has come for long")
+        head, notice = page.locator(".job-head").bounding_box(), page.locator(".notice").bounding_box()
+        assert head is not None
+        assert notice is not None
+        assert notice["y"] - (head["y"] + head["height"]) >= 8

@@ -42,6 +42,7 @@ def test_jobs_are_listed_the_worst_first_with_what_is_worst_of_them(browser: Bro
         expect(row(page, "lost").locator(".state")).to_have_text("Critical")
         assert names(page) == ["lost", "saved", "healthy"]
         expect(row(page, "lost").locator(".worst b")).to_have_text("mismatch")
+        expect(row(page, "saved").locator(".worst b")).to_have_text("mismatch")  # fires, and alarms no more
         expect(row(page, "saved").locator(".mode")).to_have_text("auto")
         expect(row(page, "healthy").locator(".step")).to_have_text("23")
         for job in names(page):

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from access_runs import issued
+from alerting import endpoint
 from browsing import BROWSER, Browser, Page, confirm, expect, gone, shoot, visiting, wait_drawn
 from dashboard_runs import HOSTILE, advance, going_on
 
@@ -14,7 +15,9 @@ from trimtab.api.access.scopes import Scope
 from trimtab.api.notify.settings import AlertSettings
 from trimtab.api.server import running
 from trimtab.api.service import Service
+from trimtab.storage.endpoints import Endpoints
 from trimtab.storage.tokens import Tokens
+from trimtab.storage.values import Origin
 
 pytestmark = BROWSER
 
@@ -26,7 +29,7 @@ VIEWS = {
     "/#/jobs/saved/controls": "tr[data-control]",
     "/#/jobs/saved/events": ".trail li",
     "/#/jobs/saved/settings": ".limits dd",
-    "/#/settings": "section[aria-label=Tokens] p",
+    "/#/settings": "section[aria-label=Tokens] :is(p, tr[data-token])",
 }
 """By the address of a view, what is there once it is all there."""
 NAMES = "all => all.map((one) => (one.labels?.[0]?.textContent || one.ariaLabel || one.textContent || '').trim())"
@@ -56,11 +59,13 @@ def test_a_token_lets_in_and_a_forged_request_is_refused(browser: Browser, servi
     admin = issued(service, Scope.ADMIN)
     with running(service) as url, visiting(browser, url, "/#/jobs/saved/controls") as page:
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        expect(page.locator("#link")).to_be_hidden()
         shoot(page, "sign-in")
         sign_in(page, "ttb_wrong")
         expect(page.get_by_role("alert").filter(has_text="token")).to_be_visible()
         sign_in(page, admin)
         expect(page.get_by_role("heading", name="saved")).to_be_visible()
+        expect(page.locator("#link")).to_have_text("Live")
         expect(page.locator("#session")).to_contain_text("the admin token")
         assert page.evaluate("document.cookie") == "", "no script can read the session"
         assert admin not in page.evaluate("JSON.stringify({...localStorage, ...sessionStorage})")
@@ -197,7 +202,12 @@ def tab_to(page: Page, key: str) -> None:
 def test_every_view_fits_the_screen_and_every_control_has_a_name(
     browser: Browser, service: Service, width: int, scheme: str
 ) -> None:
+    admin, far = issued(service, Scope.ADMIN), "https://alerts.example.com/hooks/of/the/night/shift"
+    disabled = endpoint(far, name="the night shift of the cluster", enabled=False, disabled_reason="holidays")
+    Endpoints(service.database).add(disabled, origin=Origin(), reason="r")
     with running(service) as url, visiting(browser, url, width=width, height=844, scheme=scheme) as page:
+        sign_in(page, admin)
+        settled(page, "/#/")
         for view in VIEWS:
             page.goto(view)
             settled(page, view)
@@ -205,6 +215,12 @@ def test_every_view_fits_the_screen_and_every_control_has_a_name(
             names = page.locator("button, input, select, textarea").evaluate_all(NAMES)
             assert all(names), (view, names)
             assert len(page.locator("h1").all()) == 1, view
+            if view == "/#/settings":
+                for one in page.locator("tr[data-webhook], tr[data-token]").all():
+                    box = one.bounding_box()
+                    assert box is not None
+                    assert box["x"] + box["width"] <= width, "it is all in sight"
+                expect(page.locator("tr[data-webhook]")).to_contain_text("the night shift of the cluster")
             shoot(page, f"{width}-{view.strip('/#').replace('/', '-') or 'jobs'}", whole=True)
 
 

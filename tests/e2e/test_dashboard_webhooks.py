@@ -68,6 +68,9 @@ def test_a_delivery_that_died_is_sent_again(page: Page) -> None:
         expect(page.get_by_role("dialog").get_by_text("Dead").first).to_be_visible()
         page.get_by_role("button", name="Close").click()
         page.get_by_role("button", name="Deliveries flaky").click()
+        told = page.get_by_role("dialog").locator("tbody tr").first
+        expect(told).to_contain_text("500 Internal Server Error")
+        expect(told).not_to_contain_text("500 500")
         before = len(receiver.received)
         page.get_by_role("button", name="Send again").first.click()
         page.get_by_label("Reason, for the audit trail").fill("it is mended")

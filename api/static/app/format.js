@@ -26,6 +26,17 @@ export const changes = (overrides) =>
     .map(([name, value]) => `${words(name)} = ${shown(value)}`)
     .join(", ");
 
+// What is overridden before and after a change; a control that nobody overrides is the run's own.
+export function differences(before, after) {
+  const own = "the run’s own";
+  const said = (overrides, name) => (name in overrides ? shown(overrides[name]) : own);
+  const names = [...new Set([...Object.keys(before), ...Object.keys(after)])];
+  return names
+    .filter((name) => before[name] !== after[name])
+    .map((name) => `${words(name)}: ${said(before, name)} → ${said(after, name)}`)
+    .join(", ");
+}
+
 // Seconds as one rounded unit: 4 s, 12 min, 3 h, 2 d.
 export function duration(seconds) {
   if (seconds < 90) return `${Math.max(Math.round(seconds), 0)} s`;

@@ -63,7 +63,9 @@ function show(moved) {
 function signIn() {
   if (view instanceof Login) return;
   view?.stop();
+  document.body.classList.add("nobody");
   view = new Login(at("main"), () => {
+    document.body.classList.remove("nobody");
     view = null;
     show(true);
   });

@@ -1,5 +1,7 @@
 // What signals are held against: their baselines in this run, the limits of the detectors, the clip bounds in effect.
 
+import { words } from "../app/format.js";
+
 const SPREADS = 3; // that a baseline's ground reaches to either side
 
 // { baselines: Map of signal to { low, high, centre }, limits: Map of signal to [{ value, label, means }] }.
@@ -23,9 +25,9 @@ const ground = ({ level, spread }) => ({
 // A signal that differs from pass to pass over a buffer is drawn with the limits of the first.
 const isOfFirstPass = (threshold) => !threshold.pass_index;
 
-const limit = ({ detector, statistic, side, value, needs }) => ({
+const limit = ({ detector, statistic, side, value, rule, needs }) => ({
   value,
-  label: detector.replaceAll("_", " "),
+  label: `alarm: ${words([detector, rule, side].filter(Boolean).join(" "))}`,
   means: `${detector} alarms where the ${statistic} is ${side} this${needs && `; it needs ${needs}`}`,
 });
 

@@ -1,7 +1,7 @@
 // The changes of a job's controls in an attempt, by the numbers that the charts mark them with.
 
 import { h, render } from "../app/dom.js";
-import { shown, words } from "../app/format.js";
+import { differences } from "../app/format.js";
 import { nothing } from "./blanks.js";
 import { heading } from "./pieces.js";
 
@@ -20,7 +20,7 @@ export class Changes {
         h(
           "div",
           { class: "wrap" },
-          h("b", {}, difference(one)),
+          h("b", {}, differences(one.before, one.after) || "nothing"),
           h("p", { class: "muted" }, `step ${one.step}, ${one.issuer}: ${one.message}`),
         ),
       );
@@ -28,14 +28,4 @@ export class Changes {
       actions.length ? actions.toReversed().map(line) : h("li", {}, nothing("None in this attempt.")),
     );
   }
-}
-
-function difference({ before, after }) {
-  const set = Object.entries(after).filter(([name, value]) => before[name] !== value);
-  const lifted = Object.keys(before).filter((name) => !(name in after));
-  const told = [
-    ...set.map(([name, value]) => `${words(name)} = ${shown(value)}`),
-    ...lifted.map((name) => `${words(name)} lifted`),
-  ];
-  return told.join(", ") || "nothing";
 }

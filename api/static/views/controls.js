@@ -63,7 +63,7 @@ export class Controls {
         rows.map((one) => this.row(one, may)),
       );
     const bodies = groups.filter(([, rows]) => rows.length).map(body);
-    return h("div", { class: "scroll" }, h("table", { class: "table controls" }, head(COLUMNS), bodies));
+    return h("div", { class: "scroll" }, h("table", { class: "table controls cards" }, head(COLUMNS), bodies));
   }
 
   row(one, may) {

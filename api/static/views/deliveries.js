@@ -6,7 +6,7 @@ import { state } from "../app/states.js";
 import { nothing } from "./blanks.js";
 import { button, table } from "./pieces.js";
 
-const BECAME = {
+const STATES = {
   pending: ["pending", "On its way"],
   delivered: ["ok", "Delivered"],
   dead: ["critical", "Dead"],
@@ -20,14 +20,14 @@ export function deliveryTable(deliveries, retry = null) {
     h(
       "tr",
       { "data-delivery": one.id },
-      h("td", {}, state(...BECAME[one.status])),
+      h("td", {}, state(...STATES[one.status])),
       h("td", { class: "number" }, moment(one.created_at)),
       h("td", {}, one.job ?? "a test", h("span", { class: "about muted small" }, one.reason)),
       h(
         "td",
         { class: "wrap" },
         plural(one.attempts, "try", "tries"),
-        h("span", { class: "about muted small" }, [one.answer, one.error].filter(Boolean).join(" ")),
+        h("span", { class: "about muted small" }, one.error || (one.answer && `answered ${one.answer}`)),
       ),
       retry &&
         h(
@@ -38,5 +38,5 @@ export function deliveryTable(deliveries, retry = null) {
             : null,
         ),
     );
-  return table(["Became", "Made", "About", "Tries", ...(retry ? [""] : [])], deliveries.map(row));
+  return table(["State", "Made", "About", "Tries", ...(retry ? [""] : [])], deliveries.map(row), "deliveries cards");
 }

@@ -1,7 +1,8 @@
 // The trail of a job: everything that was judged, proposed, decided and done, the newest first.
 
 import { h, icon, render } from "../app/dom.js";
-import { changes, words } from "../app/format.js";
+import { changes, differences, words } from "../app/format.js";
+import { STATES } from "../app/states.js";
 import { nothing } from "./blanks.js";
 
 const SHOWN = 200;
@@ -94,8 +95,20 @@ export class Events {
   }
 }
 
+// What an event changed, from what to what.
+function changed(kind, { before, after, overrides, adopted }) {
+  if (kind === "proposed") return changes(overrides ?? {});
+  if (kind === "controls_changed") return differences(before, after) || "nothing";
+  if (kind === "killed") return differences(before, {});
+  if (kind === "controls_taken_over") return changes(adopted);
+  if (kind === "mode_changed") return `${before} → ${after}`;
+  if (kind === "verdict_changed") return `${before === null ? "Not judged yet" : STATES[before]} → ${STATES[after]}`;
+  return "";
+}
+
 export function eventLine({ kind, attempt, step, message, detail }) {
-  const who = detail.issuer ?? null;
+  const who = detail.issuer ?? null,
+    change = changed(kind, detail);
   return h(
     "li",
     {},
@@ -111,7 +124,7 @@ export function eventLine({ kind, attempt, step, message, detail }) {
         detail.remedy && ` · ${words(detail.remedy)}`,
         who && h("span", { class: "who" }, " ", icon(who === "agent" ? "agent" : "person"), who),
       ),
-      kind === "proposed" && detail.overrides && h("p", { class: "small" }, changes(detail.overrides)),
+      change && h("p", { class: "small wrap" }, change),
       h("p", { class: "muted small wrap" }, message),
     ),
   );

@@ -39,7 +39,7 @@ export class Incidents {
       );
     render(this.list, incidents, () =>
       incidents.length
-        ? table(["Incident", "State", "Steps", "What was seen"], incidents.map(row), "incidents")
+        ? table(["Incident", "State", "Steps", "What was seen"], incidents.map(row), "incidents cards")
         : nothing("No incident so far."),
     );
   }

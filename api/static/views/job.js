@@ -26,6 +26,8 @@ const PARTS = {
 export class JobView {
   constructor(root, place) {
     this.place = place;
+    this.root = root;
+    this.missing = false;
     this.alarmed = null;
     this.build(root);
     this.job = new Job(place.job, { changed: (signal) => this.show(signal), failed: (error) => this.fail(error) });
@@ -36,7 +38,7 @@ export class JobView {
 
   // Goes to another part of the same job.
   goTo(place) {
-    if (place.name !== "job" || place.job !== this.place.job) return false;
+    if (this.missing || place.name !== "job" || place.job !== this.place.job) return false;
     const other = place.part !== this.place.part || place.detector !== this.place.detector;
     this.place = place;
     if (other) this.open(place);
@@ -101,9 +103,18 @@ export class JobView {
   }
 
   fail(error) {
-    if (this.job.health)
+    if (error.status === 404) this.miss(error);
+    else if (this.job.health)
       render(this.notices, error.message, (text) => h("p", { class: "notice critical" }, icon("critical"), text));
     else this.content.replaceChildren(failure(`${this.place.job} cannot be shown`, error.message));
+  }
+
+  // There is nothing to be done to a job that is not there, nor to wait for.
+  miss(error) {
+    this.missing = true;
+    this.stop();
+    document.title = "No such job · trimtab";
+    this.root.replaceChildren(failure("There is no such job", error.message));
   }
 
   head() {

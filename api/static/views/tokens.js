@@ -40,6 +40,7 @@ export class Tokens {
         ? table(
             columns,
             tokens.map((one) => this.row(one)),
+            "tokens cards",
           )
         : nothing(none),
     );

@@ -35,6 +35,7 @@ export class Webhooks {
         ? table(
             columns,
             webhooks.map((one) => this.row(one)),
+            "webhooks cards",
           )
         : nothing(none),
     );

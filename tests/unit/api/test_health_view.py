@@ -6,7 +6,7 @@ import pytest
 
 from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Incident, Phase, State, Verdict
-from trimtab.api.health_view import overall
+from trimtab.api.health_view import Worst, overall, worst_of
 
 
 def state_with(*states: State, incident: Phase | None = None) -> RunState:
@@ -51,3 +51,16 @@ def test_a_firing_incident_counts_until_it_resolves() -> None:
     assert overall(state_with(State.OK, incident=Phase.FIRING)) is State.CRITICAL
     assert overall(state_with(State.OK, incident=Phase.PENDING)) is State.OK
     assert overall(state_with(State.OK, incident=Phase.RESOLVED)) is State.OK
+
+
+def test_an_incident_that_fires_is_named_though_its_detector_alarms_no_more() -> None:
+    named = Worst(detector="0", state=State.CRITICAL, message="")
+    assert worst_of(state_with(State.OK, incident=Phase.FIRING)) == named
+    assert worst_of(state_with(State.OK, State.WARN, incident=Phase.FIRING)) == named, "the state is its"
+    assert worst_of(state_with(State.OK, State.CRITICAL, incident=Phase.FIRING)) == named.model_copy(
+        update={"detector": "1"}
+    )
+    explained = state_with(State.INCONCLUSIVE, incident=Phase.FIRING)
+    explained.incidents["x"] = replace(explained.incidents["x"], cause="run/other")
+    assert worst_of(explained) == named
+    assert worst_of(state_with(State.OK, incident=Phase.RESOLVED)) is None
