@@ -64,3 +64,21 @@ def _input(service: Service, record: Record) -> Input:
     payload = ACTION.encode(record)
     entry = Entry(kind=EntryKind.OPERATOR, payload=payload, digest=digest(payload), received_at=service.clock())
     return Input(job=record.job, entry=entry, record=record)
+
+
+class Clock:
+    """A wall clock and a monotonic one, which stand still until time passes; the first may be set besides."""
+
+    def __init__(self) -> None:
+        self.wall, self.mono = 1_000_000.0, 0.0
+
+    def __call__(self) -> float:
+        return self.wall
+
+    def monotonic(self) -> float:
+        return self.mono
+
+    def pass_time(self, seconds: float) -> None:
+        """Let as much pass on both."""
+        self.wall += seconds
+        self.mono += seconds

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 from agent_runs import step_summary
-from long_runs import AUTO, give, long_run, opened
+from long_runs import AUTO, Clock, give, long_run, opened
 from sqlalchemy import delete, func, select, update
 
 from trimtab.agent.state import Mode
@@ -291,21 +291,6 @@ def test_finer_roll_ups_go_later_and_the_coarser_stand_in(service: Service) -> N
     assert len([step for step in found if step < 100]) == 2
     assert 18 <= len([step for step in found if 100 <= step < 280]) <= 36
     assert [step for step in found if step >= 280] == list(range(280, STEPS))
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.wall, self.mono = 1_000_000.0, 0.0
-
-    def __call__(self) -> float:
-        return self.wall
-
-    def monotonic(self) -> float:
-        return self.mono
-
-    def pass_time(self, seconds: float) -> None:
-        self.wall += seconds
-        self.mono += seconds
 
 
 def came_at(service: Service, moments: dict[int, float]) -> None:
