@@ -19,6 +19,7 @@ from trimtab.hooks.wire import decode, encode
 numbers = st.floats(width=64)
 finite = st.floats(allow_nan=False, allow_infinity=False)
 counts = st.integers(0, 2**40)
+ranks = st.integers(0, 2**31 - 1)
 names = st.from_regex(r"[a-z_]{1,12}", fullmatch=True).filter(lambda name: not name.endswith("_fraction"))
 
 
@@ -57,9 +58,9 @@ summaries = st.builds(
     job=st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True),
     attempt=counts,
     step=counts,
-    rank=counts,
-    ranks=counts,
-    failed_ranks=counts,
+    rank=ranks,
+    ranks=ranks,
+    failed_ranks=ranks,
     sketches=st.dictionaries(st.sampled_from(["update", "mismatch", "shadow"]), sketches),
     negative=totals,
     positive=totals,

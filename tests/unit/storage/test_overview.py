@@ -44,7 +44,7 @@ def stored(
         for step in steps
     ]
     Store(database).append(
-        arrivals, lambda *_: Folded(events=(), signals={}, result=None), config_if_new='{"window": 5}'
+        arrivals, lambda: lambda *_: Folded(events=(), signals={}, result=None), config_if_new='{"window": 5}'
     )
 
 
