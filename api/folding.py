@@ -16,6 +16,7 @@ from trimtab.api.problem import ApiError
 from trimtab.api.restore import Live, caught_up, snapshot_of
 from trimtab.hooks.records import StepSummary
 from trimtab.storage.codec import EVENT
+from trimtab.storage.store import Fold
 from trimtab.storage.values import Arrival, Folded, NewEvent, Past
 
 SNAPSHOT_EVERY = 64
@@ -42,13 +43,22 @@ class Committed:
 
 @dataclass(slots=True)
 class Folding:
-    """Inputs of one transaction, which become true only when it is committed."""
+    """Inputs of one transaction, which become true only when it is committed.
+
+    Where the transaction is undone and made again, it begins again, and knows nothing of the first time.
+    """
 
     known: Mapping[str, Live]
     """States from before the transaction."""
     live: dict[str, Live] = field(default_factory=dict)
     """Those after it, of the jobs that it changes."""
     stored: list[Committed] = field(default_factory=list)
+
+    def begin(self) -> Fold[Input, Outcome]:
+        """What folds the inputs of a transaction that begins."""
+        self.live.clear()
+        self.stored.clear()
+        return self.fold
 
     def fold(self, past: Past, arrival: Input, is_new: bool) -> Folded[Outcome]:
         """What the input leads to.

@@ -43,7 +43,7 @@ _MOST = {
     "overrides": len(CONTROL_NAMES),
     "capabilities.controls": len(CONTROL_NAMES),
 }
-"""Entries, looked at before anything is read: each that is wrong would cost a thousand bytes to tell of."""
+"""Entries, counted before any is looked at: each that is wrong would cost a thousand bytes to tell of."""
 
 
 def _known_names(applied: Any) -> Any:
@@ -90,7 +90,7 @@ def schemas() -> dict[str, Any]:
 
 
 def summary_in(body: bytes) -> StepSummary:
-    """The summary that a body holds. Raises `RequestValidationError`, which names every field that is wrong."""
+    """The summary that a body holds. Raises `RequestValidationError`, which names the fields that are wrong."""
     try:
         return _plain(_ONE.validate_json(body))
     except ValidationError as error:

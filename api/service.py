@@ -26,7 +26,7 @@ from trimtab.hooks.records import Command, StepSummary, check_job
 from trimtab.hooks.wire import NON_FINITE
 from trimtab.storage.codec import ACTION, CONFIG, SUMMARY, digest
 from trimtab.storage.database import Database
-from trimtab.storage.store import Appended, Fold, Store
+from trimtab.storage.store import Appended, Store
 from trimtab.storage.values import Entry, EntryKind, Job, Origin, Past, StoredState
 
 LOCAL = Origin()
@@ -189,14 +189,8 @@ class Service:
             DBAPIError: the database does not answer; nothing was stored.
         """
         with self._writing:
-            tried: list[Folding] = []
-
-            def begin() -> Fold[Input, Outcome]:
-                tried.append(Folding(self._live))
-                return tried[-1].fold
-
-            answers = self.store.append(inputs, begin, config_if_new=self._default_config)
-            folding = tried[-1]
+            folding = Folding(self._live)
+            answers = self.store.append(inputs, folding.begin, config_if_new=self._default_config)
             for job, live in folding.live.items():
                 self._remember(job, live)
             for one in folding.stored:

@@ -148,10 +148,10 @@ async def ingest_batch(request: Request) -> Response:
         answers = [next(stored) if isinstance(one, Input) else one for one in inputs]
         for answer in answers:
             count(answer if isinstance(answer, Exception) else ingested(answer).result)
-    jobs = [one.job for one in inputs if isinstance(one, Input)]
-    taken = [answer for one, answer in zip(inputs, answers, strict=True) if isinstance(one, Input)]
     commands = {
-        job: answer[1].command for job, answer in zip(jobs, taken, strict=True) if not isinstance(answer, Exception)
+        one.job: answer[1].command
+        for one, answer in zip(inputs, answers, strict=True)
+        if isinstance(one, Input) and not isinstance(answer, Exception)
     }
     told = BatchAnswer(results=list(map(_item, answers)), commands=commands)
     return Response(told.model_dump_json(), media_type="application/json")
