@@ -23,6 +23,18 @@ class Worker(Protocol):
         """Work until `stop` is set; then finish what was begun and return. It may be called again after it raised."""
 
 
+async def rest(stop: asyncio.Event, seconds: float | None = None, *, wake: asyncio.Event | None = None) -> None:
+    """Wait until `stop` or `wake` is set, or for so many seconds; `wake` is not set afterwards."""
+    waits = [asyncio.ensure_future(event.wait()) for event in (stop, wake) if event is not None]
+    try:
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+    if wake is not None:
+        wake.clear()
+
+
 class Background:
     """The workers of one app, for one event loop.
 
@@ -77,8 +89,8 @@ class Background:
             if stop.is_set():
                 return
             self._idle[name] = f"{why}, and works again in {wait:g} s"
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), wait)
+            await rest(stop, wait)
+            if stop.is_set():
                 return
             self._idle.pop(name, None)
             wait = min(2 * wait, LAST_RETRY_S)

@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from trimtab.api.background import rest
 from trimtab.api.folding import Committed
 from trimtab.api.problem import ApiError
 from trimtab.storage.database import Database
@@ -126,26 +127,17 @@ class Hub:
     async def run(self, stop: asyncio.Event) -> None:
         """Look at the store while somebody watches."""
         self._loop = asyncio.get_running_loop()
-        stopping = asyncio.ensure_future(stop.wait())
         try:
             while not stop.is_set():
-                await self._wait(stopping)
+                await rest(stop, self._every if self._watchers else None, wake=self._nudged)
                 if self._watchers and not stop.is_set():
                     with contextlib.suppress(SQLAlchemyError):  # the next look may find it there again
                         await self._look()
-                    await asyncio.wait((stopping,), timeout=self._least)
+                    await rest(stop, self._least)
         finally:
             self._loop = None
-            stopping.cancel()
             if stop.is_set():  # or it has failed, and looks again later
                 self.close()
-
-    async def _wait(self, stopping: asyncio.Future[Any]) -> None:
-        nudged = asyncio.ensure_future(self._nudged.wait())
-        timeout = self._every if self._watchers else None
-        await asyncio.wait((nudged, stopping), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        nudged.cancel()
-        self._nudged.clear()
 
     async def _look(self) -> None:
         new = {watcher for watcher in self._watchers if not watcher.ready.is_set()}

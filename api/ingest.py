@@ -16,6 +16,7 @@ from http import HTTPStatus
 from sqlalchemy.exc import DataError, DBAPIError
 
 from trimtab.agent.advance import Outcome
+from trimtab.api.background import rest
 from trimtab.api.folding import Input
 from trimtab.api.problem import ApiError
 from trimtab.api.service import Service
@@ -76,17 +77,13 @@ class IngestQueue:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Store what comes, and, once `stop` is set, what is still there."""
-        stopping = asyncio.ensure_future(stop.wait())
         with ThreadPoolExecutor(1, thread_name_prefix="trimtab-writer") as writer:
             while True:
                 while self._waiting:
                     await self._store(writer)
                 if stop.is_set():
                     return
-                self._arrived.clear()
-                arrived = asyncio.ensure_future(self._arrived.wait())
-                await asyncio.wait((arrived, stopping), return_when=asyncio.FIRST_COMPLETED)
-                arrived.cancel()
+                await rest(stop, wake=self._arrived)
 
     async def _store(self, writer: ThreadPoolExecutor) -> None:
         """One transaction."""

@@ -8,7 +8,6 @@ be replayed under other settings, so nothing is unless somebody asks for it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from trimtab.agent.essentials import Essentials
 from trimtab.agent.replay import replay
+from trimtab.api.background import rest
 from trimtab.api.restore import UnreadableJobError, beginning, config_of, record_of
 from trimtab.api.service import Service
 from trimtab.hooks.records import StepSummary
@@ -84,8 +84,7 @@ class Retention:
     async def run(self, stop: asyncio.Event) -> None:
         """Work through every job, again and again; not at the start, when everybody else has much to do."""
         while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), PERIOD_S)
+            await rest(stop, PERIOD_S)
             if stop.is_set():
                 return
             try:

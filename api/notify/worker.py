@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from sqlalchemy.exc import DBAPIError
 
+from trimtab.api.background import rest
 from trimtab.api.notify.planning import planned, trial
 from trimtab.api.notify.posting import Poster
 from trimtab.api.notify.schedule import Schedule
@@ -92,17 +93,13 @@ class AlertWorker:
         if self._alone:
             with self._patiently():
                 await asyncio.to_thread(self._deliveries.reclaim)
-        ending = asyncio.create_task(stop.wait())
         async with self._poster:
             while not stop.is_set():
                 with self._patiently():
                     if await self.turn():
                         self.wake()
                     await self.prune()
-                waking = asyncio.create_task(self._wake.wait())
-                await asyncio.wait((ending, waking), timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
-                waking.cancel()
-                self._wake.clear()
+                await rest(stop, POLL_S, wake=self._wake)
             with self._patiently():
                 await self._drain()
 

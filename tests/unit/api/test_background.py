@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from trimtab.api.background import Background
+from trimtab.api.background import Background, rest
 
 SOON_S = 0.001
 
@@ -109,3 +109,21 @@ def test_one_that_does_not_end_is_given_up() -> None:
         assert stubborn.cancelled
 
     asyncio.run(scene())
+
+
+def test_a_rest_ends_with_whatever_comes_first() -> None:
+    async def resting() -> None:
+        stop, wake = asyncio.Event(), asyncio.Event()
+        await rest(stop, 0.0)
+        wake.set()
+        await rest(stop, wake=wake)
+        assert not wake.is_set()
+        resting = asyncio.create_task(rest(stop, wake=wake))
+        await asyncio.sleep(0)
+        assert not resting.done()
+        stop.set()
+        await resting
+        await asyncio.sleep(0)
+        assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+
+    asyncio.run(resting())
