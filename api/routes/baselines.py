@@ -5,14 +5,13 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from trimtab.api.baselines_view import BaselinesView, baselines_view
-from trimtab.api.problem import ERRORS
 from trimtab.api.restore import config_of
 from trimtab.api.routes.common import JobName, ServiceOf
 
 router = APIRouter(tags=["signals"])
 
 
-@router.get("/v1/jobs/{job}/baselines", responses=ERRORS, summary="What is usual, and where it would alarm")
+@router.get("/v1/jobs/{job}/baselines", summary="What is usual, and where it would alarm")
 def get_baselines(job: JobName, service: ServiceOf) -> BaselinesView:
     """After the newest step: the baseline of each signal that a detector asks for, the thresholds that are numbers of a
     signal's own unit, and each detector's settings with what it judged by. A detector that sums up distances has no

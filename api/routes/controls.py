@@ -11,7 +11,7 @@ from pydantic import Field
 
 from trimtab.agent.state import OperatorVerb
 from trimtab.api.controls_view import ControlsView, controls_view
-from trimtab.api.problem import CONFLICT, ERRORS, ApiError, named
+from trimtab.api.problem import CONFLICT, ApiError, named
 from trimtab.api.routes.acting import Reasoned, acted
 from trimtab.api.routes.common import JobName, PrincipalOf, ServiceOf, ValueOrNone
 from trimtab.hooks.controls import ControlError
@@ -35,13 +35,13 @@ class Patch(Reasoned):
     )
 
 
-@router.get("/v1/jobs/{job}/controls", responses=ERRORS, summary="Wanted and in effect")
+@router.get("/v1/jobs/{job}/controls", summary="Wanted and in effect")
 def get_controls(job: JobName, service: ServiceOf) -> ControlsView:
     """`in_sync` is false from a change until the trainer reports it, and for good where it refuses an override."""
     return controls_view(service.state(job))
 
 
-@router.patch("/v1/jobs/{job}/controls", responses={**ERRORS, **CONFLICT}, summary="Change controls by hand")
+@router.patch("/v1/jobs/{job}/controls", responses=CONFLICT, summary="Change controls by hand")
 def patch_controls(
     job: JobName,
     change: Annotated[Patch, BodyParameter(examples=[EXAMPLE])],

@@ -8,7 +8,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from trimtab.agent.state import EventKind
-from trimtab.api.problem import ERRORS
 from trimtab.api.routes.common import JobName, KnownJob, ServiceOf
 from trimtab.api.routes.paging import MAX_PAGE, PAGE, CursorOf, Limit, Page, paged
 from trimtab.storage.values import StoredEvent
@@ -24,7 +23,7 @@ class EventPage(Page):
     events: list[StoredEvent]
 
 
-@router.get("/v1/jobs/{job}/events", responses=ERRORS, summary="What happened, in order")
+@router.get("/v1/jobs/{job}/events", summary="What happened, in order")
 def list_events(
     job: JobName, service: ServiceOf, cursor: CursorOf, limit: Limit = PAGE, kind: Kinds = None
 ) -> EventPage:
@@ -35,7 +34,7 @@ def list_events(
     return EventPage(events=page, next=following)
 
 
-@router.get("/v1/jobs/{job}/events.jsonl", responses=ERRORS, summary="Everything that happened, a line each")
+@router.get("/v1/jobs/{job}/events.jsonl", summary="Everything that happened, a line each")
 def export_events(job: KnownJob, service: ServiceOf, cursor: CursorOf, kind: Kinds = None) -> Iterator[StoredEvent]:
     """The whole trail from the cursor on as JSON lines, however long it is; what is added meanwhile is in it too."""
     after = cursor or 0

@@ -9,7 +9,7 @@ from fastapi import Body as BodyParameter
 
 from trimtab.agent.incidents import fingerprint
 from trimtab.agent.state import Incident, OperatorVerb, Phase
-from trimtab.api.problem import CONFLICT, ERRORS
+from trimtab.api.problem import CONFLICT
 from trimtab.api.routes.acting import Reasoned, acted
 from trimtab.api.routes.common import DetectorName, JobName, PrincipalOf, ServiceOf
 from trimtab.api.views import View
@@ -29,7 +29,7 @@ class Acknowledged(View):
     incident: Incident
 
 
-@router.get("/v1/jobs/{job}/incidents", responses=ERRORS, summary="Incidents")
+@router.get("/v1/jobs/{job}/incidents", summary="Incidents")
 def list_incidents(
     job: JobName,
     service: ServiceOf,
@@ -41,9 +41,7 @@ def list_incidents(
     return Incidents(incidents=sorted(found, key=lambda one: one.since_step, reverse=True))
 
 
-@router.post(
-    "/v1/jobs/{job}/incidents/{detector}/ack", responses={**ERRORS, **CONFLICT}, summary="Look after an incident"
-)
+@router.post("/v1/jobs/{job}/incidents/{detector}/ack", responses=CONFLICT, summary="Look after an incident")
 def acknowledge_incident(
     job: JobName,
     detector: DetectorName,

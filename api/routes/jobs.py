@@ -15,7 +15,7 @@ from trimtab.agent.config import AgentConfig
 from trimtab.agent.state import Mode, State
 from trimtab.api.access.scopes import Scope
 from trimtab.api.health_view import JobView, job_view, job_views, overview
-from trimtab.api.problem import CONFLICT, ERRORS, ApiError
+from trimtab.api.problem import CONFLICT, ApiError
 from trimtab.api.routes.acting import Reasoned
 from trimtab.api.routes.common import JobName, PrincipalOf, Reason, ServiceOf, check_job
 from trimtab.api.routes.paging import MAX_PAGE, PAGE, CursorOf, Limit, LongCursorOf, Page, paged
@@ -93,13 +93,13 @@ def _lines(
         before, chunk = read[-1].id, MAX_PAGE
 
 
-@router.get("/v1/jobs/{job}", responses=ERRORS, summary="One job")
+@router.get("/v1/jobs/{job}", summary="One job")
 def get_job(job: JobName, service: ServiceOf) -> JobView:
     """One line about it."""
     return job_view(service, job)
 
 
-@router.put("/v1/jobs/{job}", responses={**ERRORS, **CONFLICT}, summary="Register a job")
+@router.put("/v1/jobs/{job}", responses=CONFLICT, summary="Register a job")
 def register_job(
     job: JobName,
     registration: Annotated[
@@ -133,7 +133,7 @@ def register_job(
 ArchiveBody = Annotated[Reasoned, BodyParameter(examples=[{"reason": "it has finished"}])]
 
 
-@router.post("/v1/jobs/{job}/archive", responses=ERRORS, summary="Put a job away")
+@router.post("/v1/jobs/{job}/archive", summary="Put a job away")
 def archive_job(job: JobName, asked: ArchiveBody, service: ServiceOf, principal: PrincipalOf) -> JobView:
     """It leaves the list and the metrics; nothing of it is deleted. A job that reports again is back by itself, since
     what trains is watched. Repeating it changes nothing."""
@@ -143,7 +143,7 @@ def archive_job(job: JobName, asked: ArchiveBody, service: ServiceOf, principal:
     return job_view(service, job)
 
 
-@router.post("/v1/jobs/{job}/unarchive", responses=ERRORS, summary="Watch an archived job again")
+@router.post("/v1/jobs/{job}/unarchive", summary="Watch an archived job again")
 def unarchive_job(job: JobName, asked: ArchiveBody, service: ServiceOf, principal: PrincipalOf) -> JobView:
     """Repeating it changes nothing."""
     Archive(service.database).bring_back(
@@ -152,7 +152,7 @@ def unarchive_job(job: JobName, asked: ArchiveBody, service: ServiceOf, principa
     return job_view(service, job)
 
 
-@router.get("/v1/jobs/{job}/attempts", responses=ERRORS, summary="Attempts of a job")
+@router.get("/v1/jobs/{job}/attempts", summary="Attempts of a job")
 def list_attempts(job: JobName, service: ServiceOf, cursor: LongCursorOf, limit: Limit = PAGE) -> Attempts:
     """Newest first, each with its first and last step and when they came."""
     found = overview(service).attempts(job, before=cursor, limit=limit + 1)

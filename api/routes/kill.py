@@ -9,14 +9,13 @@ from fastapi import Body as BodyParameter
 
 from trimtab.agent.state import OperatorVerb
 from trimtab.api.controls_view import ControlsView, controls_view
-from trimtab.api.problem import ERRORS
 from trimtab.api.routes.acting import Reasoned, acted
 from trimtab.api.routes.common import JobName, PrincipalOf, ServiceOf
 
 router = APIRouter(tags=["kill switch"])
 
 
-@router.post("/v1/jobs/{job}/kill", responses=ERRORS, summary="Take the agent's hands off the job")
+@router.post("/v1/jobs/{job}/kill", summary="Take the agent's hands off the job")
 def kill(
     job: JobName,
     order: Annotated[Reasoned, BodyParameter(examples=[{"reason": "nobody watches it tonight"}])],

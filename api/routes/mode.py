@@ -8,7 +8,6 @@ from fastapi import APIRouter
 from fastapi import Body as BodyParameter
 
 from trimtab.agent.state import Mode, OperatorVerb
-from trimtab.api.problem import ERRORS
 from trimtab.api.routes.acting import Reasoned, acted
 from trimtab.api.routes.common import JobName, PrincipalOf, ServiceOf
 from trimtab.api.views import View
@@ -29,13 +28,13 @@ class ModeChange(Reasoned):
     mode: Mode
 
 
-@router.get("/v1/jobs/{job}/mode", responses=ERRORS, summary="How far may the agent go?")
+@router.get("/v1/jobs/{job}/mode", summary="How far may the agent go?")
 def get_mode(job: JobName, service: ServiceOf) -> ModeView:
     """`observe`, `advise`, `approve` or `auto`."""
     return ModeView(job=job, mode=service.state(job).mode)
 
 
-@router.put("/v1/jobs/{job}/mode", responses=ERRORS, summary="Let the agent go further, or less far")
+@router.put("/v1/jobs/{job}/mode", summary="Let the agent go further, or less far")
 def set_mode(
     job: JobName,
     change: Annotated[ModeChange, BodyParameter(examples=[{"mode": "auto", "reason": "watched it for a week"}])],

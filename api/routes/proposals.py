@@ -14,7 +14,7 @@ from trimtab.agent.state import EventKind, OperatorVerb
 from trimtab.api.access.principal import Principal
 from trimtab.api.controls_view import ControlsView, controls_view
 from trimtab.api.portable import MAX_INTEGER
-from trimtab.api.problem import CONFLICT, ERRORS, ApiError, Problems
+from trimtab.api.problem import CONFLICT, ApiError, Problems
 from trimtab.api.proposal_view import ProposalView, proposal_views
 from trimtab.api.routes.acting import Reasoned, acted
 from trimtab.api.routes.common import JobName, PrincipalOf, ServiceOf, ValueOrNone
@@ -65,16 +65,14 @@ DecisionBody = Annotated[
 ]
 
 
-@router.get("/v1/jobs/{job}/proposals", responses=ERRORS, summary="What the agent would do")
+@router.get("/v1/jobs/{job}/proposals", summary="What the agent would do")
 def list_proposals(job: JobName, service: ServiceOf) -> Proposals:
     """In mode `approve` they wait for an answer; in mode `advise` they are only put on record. Without an answer one is
     withdrawn after `policy.expire` steps, and made again from what is seen then."""
     return Proposals(proposals=proposal_views(service.state(job)))
 
 
-@router.post(
-    "/v1/jobs/{job}/proposals/{number}/approve", responses={**ERRORS, **CONFLICT, **GONE}, summary="Let it be done"
-)
+@router.post("/v1/jobs/{job}/proposals/{number}/approve", responses={**CONFLICT, **GONE}, summary="Let it be done")
 def approve_proposal(
     job: JobName, number: ProposalId, decision: DecisionBody, service: ServiceOf, principal: PrincipalOf
 ) -> ControlsView:
@@ -82,9 +80,7 @@ def approve_proposal(
     return _decide(service, principal, job, number, decision, OperatorVerb.APPROVE)
 
 
-@router.post(
-    "/v1/jobs/{job}/proposals/{number}/reject", responses={**ERRORS, **CONFLICT, **GONE}, summary="Do not do it"
-)
+@router.post("/v1/jobs/{job}/proposals/{number}/reject", responses={**CONFLICT, **GONE}, summary="Do not do it")
 def reject_proposal(
     job: JobName, number: ProposalId, decision: DecisionBody, service: ServiceOf, principal: PrincipalOf
 ) -> ControlsView:

@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter
 
 from trimtab.agent.checks import ConfigError
 from trimtab.agent.config import with_settings
-from trimtab.api.problem import ERRORS, ApiError, Problems, named
+from trimtab.api.problem import ApiError, Problems, named
 from trimtab.api.replay_worker import Replayed
 from trimtab.api.restore import config_of
 from trimtab.api.routes.common import JobName, ServiceOf
@@ -55,7 +55,7 @@ class ReplayView(View):
     replayed: Replayed
 
 
-@router.post("/v1/jobs/{job}/replay", responses={**ERRORS, **BUSY}, summary="What if?")
+@router.post("/v1/jobs/{job}/replay", responses=BUSY, summary="What if?")
 async def replay_job(
     job: JobName,
     question: Annotated[Question, BodyParameter(examples=[EXAMPLE])],

@@ -9,7 +9,6 @@ from fastapi import APIRouter, Query
 
 from trimtab.agent.signals import SIGNALS
 from trimtab.api.portable import MAX_INTEGER
-from trimtab.api.problem import ERRORS
 from trimtab.api.routes.common import JobName, ServiceOf
 from trimtab.api.thin import thinned
 from trimtab.api.views import View
@@ -44,7 +43,7 @@ class Signals(View):
     series: list[Series]
 
 
-@router.get("/v1/jobs/{job}/signals", responses=ERRORS, summary="Signals over time")
+@router.get("/v1/jobs/{job}/signals", summary="Signals over time")
 def get_signals(
     job: JobName,
     service: ServiceOf,

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from trimtab.agent.checks import MOST
 from trimtab.agent.state import OperatorVerb, Silence
-from trimtab.api.problem import CONFLICT, ERRORS
+from trimtab.api.problem import CONFLICT
 from trimtab.api.routes.acting import Reasoned, acted
 from trimtab.api.routes.common import DetectorName, JobName, PrincipalOf, ServiceOf
 from trimtab.api.views import View
@@ -32,13 +32,13 @@ class NewSilence(Reasoned):
     )
 
 
-@router.get("/v1/jobs/{job}/silences", responses=ERRORS, summary="What nobody is told of")
+@router.get("/v1/jobs/{job}/silences", summary="What nobody is told of")
 def list_silences(job: JobName, service: ServiceOf) -> Silences:
     """A silenced incident is judged, shown and acted on as any other."""
     return Silences(silences=list(service.state(job).silences))
 
 
-@router.put("/v1/jobs/{job}/silences/{detector}", responses={**ERRORS, **CONFLICT}, summary="Silence a detector")
+@router.put("/v1/jobs/{job}/silences/{detector}", responses=CONFLICT, summary="Silence a detector")
 def silence_detector(
     job: JobName,
     detector: DetectorName,
@@ -52,7 +52,7 @@ def silence_detector(
     return Silences(silences=list(after.silences))
 
 
-@router.delete("/v1/jobs/{job}/silences/{detector}", responses={**ERRORS, **CONFLICT}, summary="Be told again")
+@router.delete("/v1/jobs/{job}/silences/{detector}", responses=CONFLICT, summary="Be told again")
 def unsilence_detector(
     job: JobName,
     detector: DetectorName,

@@ -8,7 +8,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from trimtab.api.portable import MAX_INTEGER
-from trimtab.api.problem import ERRORS
 from trimtab.api.routes.common import JobName, ServiceOf
 from trimtab.api.views import View
 from trimtab.storage.history import History
@@ -35,7 +34,7 @@ class Stretches(View):
     """Ascending; each is what its summaries add up to, in their own terms."""
 
 
-@router.get("/v1/jobs/{job}/stretches", responses=ERRORS, summary="Sketches of steps that are not kept singly")
+@router.get("/v1/jobs/{job}/stretches", summary="Sketches of steps that are not kept singly")
 def get_stretches(
     job: JobName,
     service: ServiceOf,

@@ -14,7 +14,7 @@ from pydantic import Field
 from trimtab.api.bodies import body_of
 from trimtab.api.folding import Input
 from trimtab.api.ingest import Answer
-from trimtab.api.problem import CONFLICT, ERRORS, ApiError, Problem, Problems, named, problems_of
+from trimtab.api.problem import CONFLICT, ApiError, Problem, Problems, named, problems_of
 from trimtab.api.reported import MAX_BATCH, MAX_SUMMARY, summaries_in, summary_in
 from trimtab.api.routes.common import check_job, origin_of
 from trimtab.api.service import Service, Taken, ingested
@@ -102,7 +102,7 @@ _MANY = {"type": "array", "items": _ONE, "maxItems": MAX_BATCH}
 @router.post(
     PATH,
     response_model=IngestAnswer,
-    responses={**ERRORS, **CONFLICT, **ENCODED},
+    responses={**CONFLICT, **ENCODED},
     openapi_extra={"requestBody": _body(_ONE, EXAMPLE)},
     summary="Report one training step",
 )
@@ -130,7 +130,7 @@ async def ingest_summary(request: Request) -> Response:
 @router.post(
     BATCH_PATH,
     response_model=BatchAnswer,
-    responses={**ERRORS, **ENCODED},
+    responses=ENCODED,
     openapi_extra={"requestBody": _body(_MANY, [EXAMPLE])},
     summary="Report several training steps",
 )
