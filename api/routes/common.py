@@ -60,16 +60,12 @@ KnownJob = Annotated[str, Depends(_known_job)]
 
 def origin_of(request: Request) -> Origin:
     """Who asks, for the audit trail."""
-    principal: Principal = request.state.principal
-    return principal.origin
-
-
-OriginOf = Annotated[Origin, Depends(origin_of)]
+    return _principal(request).origin
 
 
 def check_job(request: Request, job: str) -> None:
     """Raise `ApiError` (403) where whoever asks may only speak for another job."""
-    bound = request.state.principal.job
+    bound = _principal(request).job
     if bound is not None and bound != job:
         message = f"this token is for the job {bound!r}; report under that name, or use a token for this one"
         raise ApiError(HTTPStatus.FORBIDDEN, "job", message, job)
