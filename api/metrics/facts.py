@@ -44,7 +44,7 @@ class Facts:
     @classmethod
     def of(cls, line: JobLine, state: RunState, *, now: float) -> Facts:
         """Those of one job."""
-        reported_at, patience = line.job.last_received_at or 0.0, silent_after(list(line.arrivals))
+        reported_at, patience = line.job.last_received_at or 0.0, silent_after(line.arrivals)
         contested = line.quarantined_at is not None and now - line.quarantined_at <= patience
         return cls(
             reported_at=reported_at,

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from trimtab.agent.run_state import RunState
-from trimtab.api.health_view import SILENT_AFTER_STEPS
+from trimtab.api.health_view import overview
 from trimtab.api.metrics.counts import JobCounts, Key
 from trimtab.api.metrics.facts import Facts, severity
 from trimtab.api.metrics.families import Family, labelled
@@ -20,7 +20,7 @@ from trimtab.api.metrics.known import Known
 from trimtab.api.metrics.signals import SIGNAL_METRICS
 from trimtab.api.service import Service
 from trimtab.storage.observations import observed
-from trimtab.storage.overview import JobLine, Overview
+from trimtab.storage.overview import JobLine
 
 MAX_JOBS = 200
 """Jobs that are exported one by one."""
@@ -60,7 +60,6 @@ class Jobs:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._overview = Overview(service.database, arrivals=SILENT_AFTER_STEPS + 1)
         self._known = Known(service)
         self._counts = JobCounts()
         service.listeners += [self._known.take, self._counts.take]
@@ -68,7 +67,7 @@ class Jobs:
     def text(self) -> str:
         """All of them, in Prometheus' text format. Not for two threads at once. Raises `DBAPIError`."""
         now = self._service.clock()
-        lines = self._overview.lines(since=now - QUIET_AFTER)[::-1]
+        lines = overview(self._service).lines(since=now - QUIET_AFTER)[::-1]
         reporting = {line.job.name for line in lines}
         self._known.keep(reporting)
         self._counts.keep(reporting)
