@@ -102,12 +102,17 @@ def overall(state: RunState) -> State:
     return next((candidate for candidate in WORST_FIRST if candidate in found), State.NOT_OBSERVED)
 
 
-def shown_state(state: RunState, *, silent: bool, contested: bool) -> State:
-    """`overall`, but that OK holds only while summaries come, and one trainer alone sends them."""
+def shown_state(state: RunState, line: JobLine, *, now: float, patience: float) -> State:
+    """`overall`, but that OK holds only while summaries come, and one trainer alone sends them.
+
+    `patience` is what `silent_after` says of the job.
+    """
     found = overall(state)
     if found is not State.OK:  # what was wrong when it fell silent is no better for that
         return found
-    return State.INCONCLUSIVE if contested else State.NOT_OBSERVED if silent else found
+    if line.quarantined_at is not None and now - line.quarantined_at <= patience:
+        return State.INCONCLUSIVE
+    return State.NOT_OBSERVED if _silent(line, now=now, patience=patience) else found
 
 
 def job_view(service: Service, name: str) -> JobView:
@@ -154,19 +159,20 @@ def silent_after(arrivals: Sequence[float]) -> float:
     return max(SILENT_AFTER_S, SILENT_AFTER_STEPS * median(intervals)) if intervals else SILENT_AFTER_S
 
 
+def _silent(line: JobLine, *, now: float, patience: float) -> bool:
+    return line.job.last_received_at is not None and now - line.job.last_received_at > patience
+
+
 def _view(line: JobLine, state: RunState, now: float, problem: str | None = None) -> JobView:
     judged = state.last_step >= 0
     patience = silent_after(line.arrivals)
-    age = None if line.job.last_received_at is None else max(now - line.job.last_received_at, 0.0)
-    silent = age is not None and age > patience
-    contested = line.quarantined_at is not None and now - line.quarantined_at <= patience
     rewards = state.history.get("reward_mean", ())
     return JobView(
         name=line.job.name,
         created_at=line.job.created_at,
         rows=line.job.rows,
         mode=state.mode,
-        state=shown_state(state, silent=silent, contested=contested),
+        state=shown_state(state, line, now=now, patience=patience),
         judged=sum(verdict.state in JUDGED for verdict in state.verdicts.values()),
         detectors=len(DETECTORS),
         worst=worst_of(state),
@@ -175,8 +181,8 @@ def _view(line: JobLine, state: RunState, now: float, problem: str | None = None
         attempt=state.attempt if judged else None,
         step=state.last_step if judged else None,
         last_received_at=line.job.last_received_at,
-        age=age,
-        silent=silent,
+        age=None if line.job.last_received_at is None else max(now - line.job.last_received_at, 0.0),
+        silent=_silent(line, now=now, patience=patience),
         quarantined=line.quarantined,
         reward=[value if value is not None and isfinite(value) else None for value in rewards],
         archived_at=line.job.archived_at,

@@ -44,12 +44,11 @@ class Facts:
     @classmethod
     def of(cls, line: JobLine, state: RunState, *, now: float) -> Facts:
         """Those of one job."""
-        reported_at, patience = line.job.last_received_at or 0.0, silent_after(line.arrivals)
-        contested = line.quarantined_at is not None and now - line.quarantined_at <= patience
+        patience = silent_after(line.arrivals)
         return cls(
-            reported_at=reported_at,
+            reported_at=line.job.last_received_at or 0.0,
             patience=patience,
-            severity=severity(shown_state(state, silent=now - reported_at > patience, contested=contested)),
+            severity=severity(shown_state(state, line, now=now, patience=patience)),
             incidents=Counter(
                 (incident.detector, incident.severity.value, _phase(incident.phase, told=incident.told))
                 for incident in state.incidents.values()
