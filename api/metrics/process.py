@@ -59,17 +59,17 @@ class ProcessMetrics:
         self._registry.register(_Followed(name, help, read, CounterMetricFamily if grows else GaugeMetricFamily))
 
     @contextmanager
-    def ingest(self) -> Iterator[Callable[[Taken | Exception], None]]:
-        """Time the block; it reports what became of each summary, or raises, which stands for one."""
+    def ingest(self) -> Iterator[Callable[[str], None]]:
+        """Time the block; it says in a word what became of each summary, or raises, which stands for one."""
 
-        def count(result: Taken | Exception) -> None:
-            self._rows.labels(_result(result)).inc()
+        def count(result: str) -> None:
+            self._rows.labels(result).inc()
 
         with self._ingest.time():
             try:
                 yield count
             except Exception as error:
-                count(error)
+                count(_result(error))
                 raise
 
     def invalid(self) -> None:
@@ -101,9 +101,7 @@ class _Followed(Collector):
         yield self._kind(self._name, self._help, value=self._read())
 
 
-def _result(result: Taken | Exception) -> str:
-    if isinstance(result, Taken):
-        return result
-    if isinstance(result, ConflictError):
+def _result(error: Exception) -> str:
+    if isinstance(error, ConflictError):
         return CONFLICT
-    return INVALID if isinstance(result, RecordError) else FAILED
+    return INVALID if isinstance(error, RecordError) else FAILED

@@ -146,14 +146,15 @@ async def ingest_batch(request: Request) -> Response:
     with app.metrics.ingest() as count:
         stored = iter(await app.queue.put([one for one in inputs if isinstance(one, Input)]))
         answers = [next(stored) if isinstance(one, Input) else one for one in inputs]
-        for answer in answers:
-            count(answer if isinstance(answer, Exception) else ingested(answer).result)
+        results = [_item(answer) for answer in answers]
+        for result in results:
+            count(result.result)
     commands = {
         one.job: answer[1].command
         for one, answer in zip(inputs, answers, strict=True)
         if isinstance(one, Input) and not isinstance(answer, Exception)
     }
-    told = BatchAnswer(results=list(map(_item, answers)), commands=commands)
+    told = BatchAnswer(results=results, commands=commands)
     return Response(told.model_dump_json(), media_type="application/json")
 
 

@@ -86,15 +86,18 @@ def test_metrics_count_what_became_of_every_summary(client: Client, http: httpx.
     client.ingest(summary)
     with pytest.raises(ClientError):
         client.ingest(replace(summary, generation=1))
-    for bad in ({}, {"job": "run", "attempt": 1, "step": 2**60}):
+    unreadable: list[dict[str, object]] = [{}, {"job": "run", "attempt": 1, "step": 2**60}]
+    for bad in unreadable:
         assert http.post("/v1/summaries", json=bad).status_code == 422
+    results = http.post("/v1/summaries/batch", json=unreadable).json()["results"]
+    assert [one["result"] for one in results] == ["invalid", "invalid"]
     found = scraped(http)
     assert found["trimtab_ingest_rows_total"] == {
         labels(result="stored"): 1,
         labels(result="duplicate"): 1,
         labels(result="ignored"): 0,
         labels(result="conflict"): 1,
-        labels(result="invalid"): 2,
+        labels(result="invalid"): 4,
         labels(result="failed"): 0,
     }
     assert of_jobs(found["trimtab_quarantined_summaries_total"]) == {"run": 1}
