@@ -53,6 +53,7 @@ ENDPOINTS: dict[str, frozenset[Scope]] = {
     "GET /v1/jobs/{job}/health": READ,
     "GET /v1/jobs/{job}/settings": READ,
     "GET /v1/jobs/{job}/signals": READ,
+    "GET /v1/jobs/{job}/stretches": READ,
     "GET /v1/jobs/{job}/baselines": READ,
     "GET /v1/jobs/{job}/incidents": READ,
     "GET /v1/jobs/{job}/silences": READ,
