@@ -88,15 +88,12 @@ class Feed:
 
 
 def _marks() -> Select[Any]:
-    of_job = LedgerRow.job_id == JobRow.id
-    judged = of_job & (LedgerRow.rank == queries.JUDGED_RANK)
-    newest = (LedgerRow.attempt.desc(), LedgerRow.step.desc())
     number = select(func.coalesce(func.max(EventRow.number), 0)).where(EventRow.job_id == JobRow.id)
     return select(
         JobRow.id,
         JobRow.name,
         JobRow.archived_at,
-        select(LedgerRow.attempt).where(judged).order_by(*newest).limit(1).scalar_subquery().label("attempt"),
-        select(LedgerRow.step).where(judged).order_by(*newest).limit(1).scalar_subquery().label("step"),
+        queries.newest(LedgerRow.attempt).label("attempt"),
+        queries.newest(LedgerRow.step).label("step"),
         number.scalar_subquery().label("events"),
     ).order_by(JobRow.id)

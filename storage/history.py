@@ -44,8 +44,7 @@ class History:
 
     def ledgers(self) -> list[Ledger]:
         """Every job that has a ledger."""
-        rows = select(func.max(LedgerRow.seq)).where(LedgerRow.job_id == JobRow.id).scalar_subquery()
-        wanted = select(JobRow.id, JobRow.name, rows, HistoryRow.rolled, HistoryRow.base_seq)
+        wanted = select(JobRow.id, JobRow.name, queries.LAST_SEQ, HistoryRow.rolled, HistoryRow.base_seq)
         with self.database.read() as connection:
             found = connection.execute(wanted.outerjoin(HistoryRow, HistoryRow.job_id == JobRow.id)).all()
         return [

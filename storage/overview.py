@@ -69,12 +69,11 @@ class Overview:
             before: only those with a smaller id.
             limit: at most so many; None for all.
         """
-        wanted = _jobs().where(JobRow.archived_at.is_not(None) if archived else JobRow.archived_at.is_(None))
+        wanted = queries.jobs().where(JobRow.archived_at.is_not(None) if archived else JobRow.archived_at.is_(None))
         if query:
             wanted = wanted.where(JobRow.name.icontains(query, autoescape=True))
         if since is not None:
-            newest = queries.judged(LedgerRow.received_at).where(LedgerRow.job_id == JobRow.id).limit(1)
-            wanted = wanted.where(newest.scalar_subquery() >= since)
+            wanted = wanted.where(queries.newest(LedgerRow.received_at) >= since)
         if before is not None:
             wanted = wanted.where(JobRow.id < before)
         with self._database.read() as connection:
@@ -83,7 +82,7 @@ class Overview:
     def line(self, job: str) -> JobLine:
         """One job, archived or not. Raises `UnknownJobError`."""
         with self._database.read() as connection:
-            found = self._read(connection, _jobs().where(JobRow.name == job))
+            found = self._read(connection, queries.jobs().where(JobRow.name == job))
         if not found:
             raise queries.UnknownJobError(job)
         return found[0]
@@ -117,17 +116,10 @@ class Overview:
         return found
 
 
-def _jobs() -> Select[Any]:
-    return queries.jobs().add_columns(JobRow.id)
-
-
 def _arrivals(ids: Iterable[int], count: int) -> Select[int, float]:
     """Job and time of each of the newest `count` summaries of the jobs, the newest first."""
-    of_job = (LedgerRow.job_id == JobRow.id) & (LedgerRow.rank == queries.JUDGED_RANK)
-    attempts = (
-        select(LedgerRow.attempt).where(of_job).order_by(LedgerRow.attempt.desc(), LedgerRow.step.desc()).limit(1)
-    )
-    newest = select(JobRow.id, attempts.scalar_subquery().label("attempt")).where(JobRow.id.in_(ids)).cte("newest")
+    attempt = queries.newest(LedgerRow.attempt).label("attempt")
+    newest = select(JobRow.id, attempt).where(JobRow.id.in_(ids)).cte("newest")
     of_attempt = (
         (LedgerRow.job_id == newest.c.id)
         & (LedgerRow.attempt == newest.c.attempt)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, RowMapping, Select, bindparam, func, select, tuple_
+from sqlalchemy import BindParameter, Connection, RowMapping, ScalarSelect, Select, bindparam, func, select, tuple_
 
 from trimtab.storage.packing import unpacked
 from trimtab.storage.tables import EventRow, HistoryRow, JobRow, LedgerRow, RunStateRow, SignalSetRow
@@ -30,30 +30,40 @@ class UnknownJobError(LookupError):
 
 def jobs() -> Select[Any]:
     """Every job with the length of its ledger, and when the newest of its judged summaries came."""
-    rows = select(func.coalesce(func.max(LedgerRow.seq), 0)).where(LedgerRow.job_id == JobRow.id).scalar_subquery()
-    reported = judged(LedgerRow.received_at).where(LedgerRow.job_id == JobRow.id).limit(1).scalar_subquery()
     return select(
+        JobRow.id,
         JobRow.name,
         JobRow.config,
         JobRow.created_at,
         JobRow.archived_at,
-        rows.label("rows"),
-        reported.label("last_received_at"),
+        LAST_SEQ.label("rows"),
+        newest(LedgerRow.received_at).label("last_received_at"),
     )
 
 
 def judged(*columns: Any) -> Select[Any]:
-    """Summaries of rank 0, the newest step of the newest attempt first, whichever came last."""
-    judged_rank = select(*columns).where(LedgerRow.kind == EntryKind.SUMMARY, LedgerRow.rank == JUDGED_RANK)
+    """Summaries of rank 0, the newest step of the newest attempt first, whichever came last.
+
+    The rank alone tells them, since an action has none: what asks for no more than the key is answered by its index.
+    """
+    judged_rank = select(*columns).where(LedgerRow.rank == JUDGED_RANK)
     return judged_rank.order_by(LedgerRow.attempt.desc(), LedgerRow.step.desc())
+
+
+def newest(column: Any) -> ScalarSelect[Any]:
+    """A column of the newest judged summary, for each job of the statement around it; NULL without one."""
+    return judged(column).where(LedgerRow.job_id == JobRow.id).limit(1).scalar_subquery()
+
+
+LAST_SEQ = select(func.coalesce(func.max(LedgerRow.seq), 0)).where(LedgerRow.job_id == JobRow.id).scalar_subquery()
+"""Place of the last ledger row, for each job of the statement around it; 0 without one."""
 
 
 # What every transaction of summaries asks is built once: building it costs more than SQLite takes to answer it.
 _WANTED: BindParameter[Any] = bindparam("wanted", expanding=True)
 _KEY = (LedgerRow.job_id, LedgerRow.attempt, LedgerRow.step, LedgerRow.rank)
 _FIND_JOBS = select(JobRow.name, JobRow.id, JobRow.config).where(JobRow.name.in_(_WANTED))
-_LAST_SEQ = select(func.coalesce(func.max(LedgerRow.seq), 0)).where(LedgerRow.job_id == JobRow.id).scalar_subquery()
-_LAST_SEQS = select(JobRow.id, _LAST_SEQ).where(JobRow.id.in_(_WANTED))
+_LAST_SEQS = select(JobRow.id, LAST_SEQ).where(JobRow.id.in_(_WANTED))
 _HELD_KEYS = select(*_KEY, LedgerRow.seq, LedgerRow.digest).where(tuple_(*_KEY).in_(_WANTED))
 
 
