@@ -14,10 +14,9 @@ from trimtab.storage import audit, inserts, queries
 from trimtab.storage.audit import Deed
 from trimtab.storage.codec import same
 from trimtab.storage.database import Database
-from trimtab.storage.packing import unpacked_floats
 from trimtab.storage.series import series
 from trimtab.storage.signal_sets import SignalSets
-from trimtab.storage.tables import EventRow, JobRow, LedgerRow, ObservationRow, QuarantineRow
+from trimtab.storage.tables import EventRow, JobRow, LedgerRow, QuarantineRow
 from trimtab.storage.values import (
     Arrival,
     Entry,
@@ -189,14 +188,6 @@ class Store:
             row = connection.execute(newest).mappings().one_or_none()
             return None if row is None else queries.as_entry(row)
 
-    def arrivals(self, job: str, limit: int) -> list[float]:
-        """When the newest summaries of rank 0 of the newest attempt came, the newest first; Unix seconds."""
-        with self.database.read() as connection:
-            of_job = LedgerRow.job_id == queries.job_id(connection, job)
-            newest = select(func.max(LedgerRow.attempt)).where(of_job, LedgerRow.rank == queries.JUDGED_RANK)
-            wanted = queries.judged(LedgerRow.received_at).where(of_job, LedgerRow.attempt == newest.scalar_subquery())
-            return list(connection.execute(wanted.limit(limit)).scalars())
-
     def events(
         self, job: str, *, after: int = 0, limit: int | None = None, kinds: Sequence[str] = ()
     ) -> list[StoredEvent]:
@@ -229,31 +220,11 @@ class Store:
         with self.database.read() as connection:
             return series(connection, queries.job_id(connection, job), names, attempt, points)
 
-    def signals_at(self, job: str, attempt: int, step: int) -> dict[str, float]:
-        """Every signal of one step, by name."""
-        with self.database.read() as connection:
-            job_id = queries.job_id(connection, job)
-            key = {"job_id": job_id, "attempt": attempt, "step": step}
-            row = connection.execute(
-                select(ObservationRow.set_id, ObservationRow.values).filter_by(**key)
-            ).one_or_none()
-            if row is None:
-                return {}
-            names = queries.signal_sets(connection, job_id)[row.set_id]
-            return dict(zip(names, unpacked_floats(row.values), strict=True))
-
     def quarantined(self, job: str) -> int:
         """Number of the job's summaries in quarantine."""
         with self.database.read() as connection:
             statement = select(func.count()).where(QuarantineRow.job_id == queries.job_id(connection, job))
             return connection.execute(statement).scalar_one()
-
-    def quarantined_at(self, job: str) -> float | None:
-        """When the last summary of the job went to quarantine, Unix seconds, or None."""
-        with self.database.read() as connection:
-            job_id = queries.job_id(connection, job)
-            last = select(func.max(QuarantineRow.received_at)).where(QuarantineRow.job_id == job_id)
-            return connection.execute(last).scalar_one()
 
 
 class _Batch(Generic[Arriving, Result]):

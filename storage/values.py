@@ -19,7 +19,7 @@ class EntryKind(StrEnum):
 
 
 class ValueKind(StrEnum):
-    """Kind of a number; a number that is missing has no row at all."""
+    """Kind of a number, for JSON, which has no word for those that are not finite."""
 
     FINITE = "finite"
     NAN = "nan"
@@ -34,15 +34,6 @@ class ValueKind(StrEnum):
         if math.isnan(value):
             return cls.NAN
         return cls.POSITIVE_INFINITY if value > 0 else cls.NEGATIVE_INFINITY
-
-    def restored(self, value: float | None) -> float:
-        """The number that was stored as this kind beside `value`."""
-        stored = {
-            ValueKind.NAN: math.nan,
-            ValueKind.POSITIVE_INFINITY: math.inf,
-            ValueKind.NEGATIVE_INFINITY: -math.inf,
-        }
-        return stored.get(self, math.nan if value is None else value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

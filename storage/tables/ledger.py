@@ -57,7 +57,7 @@ class LedgerRow(Base):
     rank: Mapped[int | None] = mapped_column(Integer)
     payload: Mapped[bytes] = mapped_column(LargeBinary)
     digest: Mapped[str] = mapped_column(String(64))
-    """SHA-256 of the payload with sorted keys, hexadecimal."""
+    """`trimtab.storage.codec.digest` of the payload; older versions digested it with sorted keys."""
     received_at: Mapped[float] = mapped_column(Float)
     """Unix seconds; for people, never for the fold."""
 

@@ -22,6 +22,7 @@ from trimtab.storage.codec import SUMMARY
 from trimtab.storage.database import Database
 from trimtab.storage.engine import StorageError
 from trimtab.storage.migrate import revision
+from trimtab.storage.observations import observed
 
 Opener = Callable[[], Database]
 
@@ -84,7 +85,7 @@ def test_every_row_is_there_byte_for_byte_and_every_signal_is_equal(database: Da
     database.migrate()
     assert database.not_ready() == []
     service = Service(database)
-    for job in ("run", "other"):
+    for job_id, job in enumerate(("run", "other"), start=1):
         recorded = service.store.recorded(job)
         expected = [row[1] if job == "run" else row[1].replace('"run"', '"other"') for row in payloads()]
         assert [entry.payload for entry in recorded.entries] == expected
@@ -101,10 +102,11 @@ def test_every_row_is_there_byte_for_byte_and_every_signal_is_equal(database: Da
             if kind == "summary"
             for summary in [SUMMARY.decode(payload)]
         }
+        found = observed(database, [(job_id, attempt, step) for attempt, step in truth])
         for (attempt, step), signals in truth.items():
-            found = service.store.signals_at(job, attempt, step)
-            assert found.keys() == signals.keys()
-            assert all(equal(found[name], value) for name, value in signals.items())
+            there = found[job_id, attempt, step]
+            assert there.keys() == signals.keys()
+            assert all(equal(there[name], value) for name, value in signals.items())
         [odd] = service.store.signals(job, ["odd"], 1)
         assert odd.steps == (0, 3, 6, 9)
         assert all(map(math.isnan, odd.values))

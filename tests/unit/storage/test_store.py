@@ -13,6 +13,8 @@ from sqlalchemy.exc import OperationalError
 
 from trimtab.storage.database import Database
 from trimtab.storage.engine import StorageError, open_engine
+from trimtab.storage.observations import observed
+from trimtab.storage.overview import Overview
 from trimtab.storage.queries import UnknownJobError
 from trimtab.storage.store import Appended, ConfigFixedError, ConflictError, Store
 from trimtab.storage.tables import Base
@@ -149,7 +151,7 @@ def test_non_finite_signals_are_what_they_were(store: Store) -> None:
     assert store.signals("run", ["endless"], 1)[0].values == (float("-inf"), float("-inf"))
     assert unseen.steps == ()
     assert store.signal_names("run") == ["broken", "endless", "n"]
-    assert store.signals_at("run", 1, 1)["n"] == 3.0
+    assert observed(store.database, [(1, 1, 1)])[1, 1, 1]["n"] == 3.0
     assert store.attempts("run") == [1]
 
 
@@ -257,7 +259,7 @@ def test_the_latest_summary_is_the_newest_and_not_the_last_that_came(store: Stor
     assert latest is not None
     assert (latest.attempt, latest.step, latest.seq) == (5, 7, 2)
     assert store.job("run").last_received_at == 70.0
-    assert store.arrivals("run", 2) == [70.0, 60.0]
+    assert Overview(store.database, arrivals=2).line("run").arrivals == (70.0, 60.0)
 
 
 def test_settings_are_fixed_by_the_first_entry(store: Store) -> None:
