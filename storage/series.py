@@ -36,13 +36,14 @@ def series(
     level = STEPS if points is None else next((each for each in (COARSE, FINE) if rolled // each >= points), STEPS)
 
     coarse = _stretches(connection, job_id, attempt, COARSE, only_alone=level < COARSE)
+    coarse_alone = _alone(coarse)
     fine = [] if level == COARSE else _stretches(connection, job_id, attempt, FINE, only_alone=level < FINE)
-    fine = [row for row in fine if first_of(row["first"], COARSE) not in _alone(coarse)]
+    fine = [row for row in fine if first_of(row["first"], COARSE) not in coarse_alone]
     for row in (*coarse, *fine):
         rollup = as_rollup(row, sets)
         for name in found.keys() & set(rollup.names):
             found[name] += rollup.points(name)
-    gone = (_alone(fine), _alone(coarse))
+    gone = (_alone(fine), coarse_alone)
     _read_steps(connection, job_id, attempt, found, sets, after=-1 if level == STEPS else after, gone=gone)
 
     return [_series(name, attempt, found[name]) for name in names]
