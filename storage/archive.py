@@ -10,13 +10,10 @@ from collections.abc import Collection
 from sqlalchemy import Connection, bindparam, select, update
 
 from trimtab.storage import audit, outbox, queries
-from trimtab.storage.audit import Deed
+from trimtab.storage.audit import BY_AGENT, Deed
 from trimtab.storage.database import Database
 from trimtab.storage.tables import JobRow
 from trimtab.storage.values import Origin
-
-AGENT = Origin(actor="agent")
-
 
 _AWAY = (
     select(JobRow.id, JobRow.name)
@@ -61,4 +58,4 @@ def reported_again(connection: Connection, job_ids: Collection[int], at: float) 
     connection.execute(update(JobRow).where(JobRow.id.in_([row.id for row in away])).values(archived_at=None))
     for row in away:
         outbox.touch(connection, row.id, at)
-    return [Deed(action="unarchive", at=at, origin=AGENT, job=row.name, reason="it reports again") for row in away]
+    return [Deed(action="unarchive", at=at, origin=BY_AGENT, job=row.name, reason="it reports again") for row in away]

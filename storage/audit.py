@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, insert, select
 
+from trimtab.agent.changes import AGENT
 from trimtab.storage.database import Database
 from trimtab.storage.tables.access import MAX_IP_LENGTH, MAX_NAME_LENGTH, AuditRow
 from trimtab.storage.values import Origin
@@ -24,6 +25,8 @@ FIRST = "0" * 64
 LOCK = 0x7472696D74616201
 """Key of the advisory lock under which PostgreSQL's writers take turns."""
 CHUNK = 500
+BY_AGENT = Origin(actor=AGENT)
+"""Of what no person asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

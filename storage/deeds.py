@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from trimtab.agent.changes import AGENT
 from trimtab.agent.state import EventKind
-from trimtab.storage.audit import Deed
-from trimtab.storage.values import EntryKind, Origin
+from trimtab.storage.audit import BY_AGENT, Deed
+from trimtab.storage.values import EntryKind
 
 if TYPE_CHECKING:
     from trimtab.storage.inserts import NewRow
@@ -39,7 +38,7 @@ def deeds_of(row: NewRow) -> Iterator[Deed]:
             yield Deed(
                 action=event.kind,
                 at=row.entry.received_at,
-                origin=Origin(actor=AGENT),
+                origin=BY_AGENT,
                 job=row.job,
                 reason=event.message,
                 generation=detail.get("generation"),

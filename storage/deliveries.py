@@ -16,9 +16,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, delete, exists, func, insert, select, update
 from sqlalchemy.orm import InstrumentedAttribute, aliased
 
-from trimtab.agent.changes import AGENT
 from trimtab.storage import audit
-from trimtab.storage.audit import Deed
+from trimtab.storage.audit import BY_AGENT, Deed
 from trimtab.storage.database import Database
 from trimtab.storage.delivery import (
     Claim,
@@ -90,9 +89,7 @@ class Deliveries:
             if settled.disable:
                 disable(connection, endpoint, settled.disable, now)
                 detail = {"webhook": endpoint}
-                deed = Deed(
-                    action="webhook_disabled", at=now, origin=Origin(actor=AGENT), reason=settled.disable, detail=detail
-                )
+                deed = Deed(action="webhook_disabled", at=now, origin=BY_AGENT, reason=settled.disable, detail=detail)
                 audit.append(connection, [deed])
 
     def release(self, claim: Claim) -> None:
