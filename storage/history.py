@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection, delete, func, insert, select, tuple_, update
+from sqlalchemy import Connection, delete, func, select, tuple_, update
 
 from trimtab.storage import queries, signal_rollups
 from trimtab.storage.codec import STRETCH
 from trimtab.storage.database import Database
+from trimtab.storage.inserts import upsert
 from trimtab.storage.packing import packed, unpacked
 from trimtab.storage.rollups import LEVELS, Stretch, first_of
 from trimtab.storage.signal_rollups import Key
@@ -151,10 +152,9 @@ def _marks(connection: Connection, job_id: int) -> tuple[int, int]:
 
 
 def _mark(connection: Connection, job_id: int, **values: int | str) -> None:
-    if connection.execute(update(HistoryRow).where(HistoryRow.job_id == job_id).values(**values)).rowcount:
-        return
     new = {"rolled": 0, "base_seq": 0, "base_schema": "", "base_state": "", "base_essentials": ""}
-    connection.execute(insert(HistoryRow).values(job_id=job_id, **{**new, **values}))
+    statement = upsert(connection, HistoryRow).values(job_id=job_id, **{**new, **values})
+    connection.execute(statement.on_conflict_do_update(index_elements=["job_id"], set_=values))
 
 
 def _merge(connection: Connection, job_id: int, stretches: Mapping[Key, Stretch], seq: int) -> None:

@@ -84,8 +84,8 @@ def snapshot(connection: Connection, job_id: int, stored: StoredState) -> None:
     """A snapshot of the job's state, in the place of an older one; a newer one stays."""
     values = {"seq": stored.seq, "schema": stored.schema, "state": stored.state}
     statement = upsert(connection, RunStateRow).values(job_id=job_id, **values)
-    older = (RunStateRow.seq < stored.seq) | (RunStateRow.schema != stored.schema) | (RunStateRow.seq == stored.seq)
-    connection.execute(statement.on_conflict_do_update(index_elements=["job_id"], set_=values, where=older))
+    no_newer = (RunStateRow.seq <= stored.seq) | (RunStateRow.schema != stored.schema)
+    connection.execute(statement.on_conflict_do_update(index_elements=["job_id"], set_=values, where=no_newer))
 
 
 def _ledger_row(row: NewRow) -> dict[str, Any]:
