@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -168,11 +168,7 @@ def as_endpoint(row: RowMapping) -> Endpoint:
         jobs=tuple(json.loads(row["jobs"])),
         severity=Severity(row["severity"]),
         kinds=tuple(map(AlertKind, json.loads(row["kinds"]))),
-        timing=Timing(
-            group_wait=row["group_wait"],
-            group_interval=row["group_interval"],
-            repeat_interval=row["repeat_interval"],
-        ),
+        timing=Timing(**{each.name: row[each.name] for each in fields(Timing)}),
     )
 
 
@@ -194,17 +190,15 @@ def found(connection: Connection, endpoint: str, *, lock: bool = False) -> Endpo
 
 
 def _as_row(endpoint: Endpoint) -> dict[str, Any]:
-    names = [name for name in EndpointRow.__table__.columns.keys() if hasattr(endpoint, name)]  # noqa: SIM118
-    return _columns({name: getattr(endpoint, name) for name in (*names, "timing")})
+    return _columns({each.name: getattr(endpoint, each.name) for each in fields(endpoint)})
 
 
-def _columns(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _columns(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of an endpoint as what is stored of them."""
-    row: dict[str, Any] = {name: value for name, value in fields.items() if name != "timing"}
+    row = dict(changes)
     row |= {name: json.dumps(row[name]) for name in ("jobs", "kinds") if name in row}
-    if timing := fields.get("timing"):
-        names = ("group_wait", "group_interval", "repeat_interval")
-        row |= {name: getattr(timing, name) for name in names}
+    if timing := row.pop("timing", None):
+        row |= asdict(timing)
     return row
 
 

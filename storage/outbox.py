@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from trimtab.storage.alert import AlertPhase, Severity, fingerprint
 from trimtab.storage.alert_events import Acknowledged, Change, Fired, Muted, Resolved, Worsened, change_of
@@ -36,8 +36,7 @@ def _applied(connection: Connection, job_id: int, job: str, event: NewEvent, cha
     """Whether the alert is another one after the change."""
     key = fingerprint(job, change.kind, change.identity)
     place = AlertRow.job_id == job_id, AlertRow.fingerprint == key
-    row = connection.execute(select(AlertRow.__table__).where(*place)).mappings().one_or_none()
-    before: dict[str, Any] | None = None if row is None else {str(name): value for name, value in row.items()}
+    before = connection.execute(select(AlertRow.__table__).where(*place)).mappings().one_or_none()
     if before is None and isinstance(change, Fired):
         new = _begun(change, now) | {"attempt": event.attempt, "step": event.step}
         connection.execute(insert(AlertRow).values(job_id=job_id, fingerprint=key, **new))
@@ -51,7 +50,7 @@ def _applied(connection: Connection, job_id: int, job: str, event: NewEvent, cha
     return bool(news)
 
 
-def _changed(before: dict[str, Any], change: Change, now: float) -> dict[str, Any]:
+def _changed(before: RowMapping, change: Change, now: float) -> dict[str, Any]:
     match change:
         case Fired() if before["phase"] != AlertPhase.FIRING or not change.kind.lasts:
             return _begun(change, now)
@@ -92,7 +91,7 @@ def _text(text: str) -> str:
     return text.replace("\0", "")
 
 
-def _graver(before: dict[str, Any], severity: Severity, now: float) -> dict[str, Any]:
+def _graver(before: RowMapping, severity: Severity, now: float) -> dict[str, Any]:
     """The severity, where it is worse than the one before. Who looks after it has not seen it like that."""
     if severity.rank <= Severity(before["severity"]).rank:
         return {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
@@ -162,5 +161,4 @@ def _found(connection: Connection, id: str) -> StoredToken:
 
 
 def _token(row: RowMapping) -> StoredToken:
-    fields: dict[str, Any] = {str(name): value for name, value in row.items()}
-    return StoredToken(**{**fields, "scopes": tuple(fields["scopes"].split())})
+    return StoredToken(**{**row, "scopes": tuple(row["scopes"].split())})
