@@ -75,13 +75,11 @@ class Deliveries:
         endpoint, arrived = claim.endpoint.id, settled.status is Status.DELIVERED
         still = (Status.PENDING, Status.SUPERSEDED) if arrived else (Status.PENDING,)
         with self._database.write() as connection:
+            rest = {} if settled.not_before is None else {"not_before": settled.not_before}
+            if not _freed(connection, claim, **rest) and not arrived:
+                return
             if settled.disable:
                 hold_pending(connection, endpoint)
-            free: dict[str, Any] = {"lease": None, "leased_until": None}
-            if settled.not_before is not None:
-                free["not_before"] = settled.not_before
-            if not _freed(connection, claim, free) and not arrived:
-                return
             values: dict[str, Any] = {"status": settled.status, "answer": settled.answer, "error": settled.error}
             values |= {"next_at": settled.next_at, "settled_at": None if settled.status is Status.PENDING else now}
             place = DeliveryRow.number == claim.delivery.number, DeliveryRow.status.in_(still)
@@ -95,7 +93,7 @@ class Deliveries:
     def release(self, claim: Claim) -> None:
         """Give a message back that was not sent to its end: it is due again at once, and the attempt does not count."""
         with self._database.write() as connection:
-            if _freed(connection, claim, {"lease": None, "leased_until": None}):
+            if _freed(connection, claim):
                 place = DeliveryRow.number == claim.delivery.number, DeliveryRow.status == Status.PENDING
                 connection.execute(update(DeliveryRow).where(*place).values(attempts=DeliveryRow.attempts - 1))
 
@@ -103,7 +101,7 @@ class Deliveries:
         """Take every endpoint from whoever had it: for the only process that there is, whose predecessor is dead."""
         with self._database.write() as connection:
             held = update(EndpointRow).where(EndpointRow.lease.is_not(None))
-            connection.execute(held.values(lease=None, leased_until=None))
+            connection.execute(held.values(**_FREE))
 
     def send(self, endpoint: str, message: NewMessage, now: float) -> Delivery:
         """Have one message sent that no alert asked for.
@@ -245,16 +243,17 @@ def _newer(connection: Connection, number: int) -> str | None:
     return connection.execute(newer.order_by(other.number.desc()).limit(1)).scalar_one_or_none()
 
 
-def _passed(column: InstrumentedAttribute[Any], now: float, longest: float) -> ColumnElement[bool]:
+def _passed(
+    column: InstrumentedAttribute[Any], now: float, longest: float | ColumnElement[float]
+) -> ColumnElement[bool]:
     """Whether a time has passed, or lies further ahead than anything waits."""
-    return (column <= now) | (column > now + longest + APART_S)
+    return (column <= now) | (column > longest + (now + APART_S))
 
 
 def _due(now: float) -> tuple[ColumnElement[bool], ...]:
     """Whether a message is to be sent now; one that was never tried waits for nothing."""
     longest = case((DeliveryRow.attempts == 0, 0.0), else_=LONGEST_WAIT_S)
-    passed = (DeliveryRow.next_at <= now) | (DeliveryRow.next_at > longest + (now + APART_S))
-    return DeliveryRow.status == Status.PENDING, passed
+    return DeliveryRow.status == Status.PENDING, _passed(DeliveryRow.next_at, now, longest)
 
 
 def _claimed(connection: Connection, endpoint: Endpoint, now: float, *, lease: str, until: float) -> Claim | None:
@@ -272,7 +271,10 @@ def _claimed(connection: Connection, endpoint: Endpoint, now: float, *, lease: s
     return Claim(endpoint=endpoint, delivery=replace(delivery, attempts=attempts), lease=lease)
 
 
-def _freed(connection: Connection, claim: Claim, values: dict[str, Any]) -> bool:
+_FREE: dict[str, Any] = {"lease": None, "leased_until": None}
+
+
+def _freed(connection: Connection, claim: Claim, **rest: float) -> bool:
     """Let others have the endpoint; whether it was still this worker's."""
     mine = EndpointRow.id == claim.endpoint.id, EndpointRow.lease == claim.lease
-    return bool(connection.execute(update(EndpointRow).where(*mine).values(**values)).rowcount)
+    return bool(connection.execute(update(EndpointRow).where(*mine).values(**_FREE, **rest)).rowcount)

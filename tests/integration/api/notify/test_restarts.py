@@ -19,6 +19,7 @@ from trimtab.api.notify.posting import Poster
 from trimtab.api.notify.shapes import SHAPES
 from trimtab.api.notify.worker import KEEP_DELIVERED_S, KEEP_S, LEASE_S
 from trimtab.storage.delivery import Settlement, Status
+from trimtab.storage.endpoints import found, hold_pending
 
 
 def test_a_restart_between_fire_and_resolve_loses_neither(database_url: str) -> None:
@@ -186,6 +187,34 @@ def test_two_workers_on_one_database_send_everything_once_and_nothing_twice_at_o
     assert set(most.values()) == {1}
     assert sum(attempts) == everything
     assert all(attempts)  # both took part
+
+
+def test_whoever_finds_an_endpoint_gone_waits_for_whoever_changes_it(postgres: PostgresServer) -> None:
+    with postgres.database() as url:
+        office = Office(url)
+        office.add("https://example.com/hook")
+        office.happen(firing())
+        asyncio.run(_planned(office))
+        now = office.clock()
+        (claim,) = office.deliveries.claim(now, lease="mine", until=now + LEASE_S)
+        gone = Settlement(status=Status.DEAD, answer=410, error="it is gone", disable="it is gone")
+        settling = threading.Thread(target=office.deliveries.settle, args=(claim, gone, now))
+        with office.database.write() as connection:  # a person's change takes the endpoint, then its messages
+            found(connection, "ep_1", lock=True)
+            settling.start()
+            give_up = time.monotonic() + 60
+            while not _waits_for_a_lock(office):
+                assert time.monotonic() < give_up
+            hold_pending(connection, "ep_1")
+        settling.join()
+        assert not office.endpoints.get("ep_1").enabled
+        assert office.statuses() == [(Status.DEAD, 1, 410)]
+        office.close()
+
+
+def _waits_for_a_lock(office: Office) -> bool:
+    with office.database.read() as connection:
+        return bool(connection.exec_driver_sql("SELECT count(*) FROM pg_locks WHERE NOT granted").scalar_one())
 
 
 def test_what_was_settled_long_ago_is_forgotten(office: Office) -> None:
