@@ -91,9 +91,8 @@ class Doorman:
         keys = await self.keyring.keys()
         if digest not in keys.sessions and not self._failures.take(neighbourhood(ip)):
             keys = await self.keyring.newest()
-        session = keys.sessions.get(digest)
-        token = keys.tokens.get(session.token) if session is not None and now < session.expires_at else None
-        if token is None or not token.valid(now):
+        token = _stood_for(keys, digest, now)
+        if token is None:
             return stranger(ip)
         self.keyring.used(token, now)
         return _principal(token, ip, session=True)
@@ -108,9 +107,7 @@ class Doorman:
             return not keys.tokens
         if not principal.session:
             return _fitting(keys, tokens.parsed(bearer), now) is not None
-        session = keys.sessions.get(tokens.digest(cookie))
-        token = keys.tokens.get(principal.token)
-        return session is not None and now < session.expires_at and token is not None and token.valid(now)
+        return _stood_for(keys, tokens.digest(cookie), now) is not None
 
     def check_pace(self, principal: Principal, needed: frozenset[Scope], method: str) -> None:
         """Raises `ApiError` (429) where a token asks too often. Whoever needs none may ask as often as they like."""
@@ -144,6 +141,13 @@ def _fitting(keys: Keys, token: tokens.Token | None, now: float) -> StoredToken 
         return None
     taken = [tokens.fits(digest, token.secret) for digest in stored.digests(now)]
     return stored if any(taken) else None
+
+
+def _stood_for(keys: Keys, digest: str, now: float) -> StoredToken | None:
+    """The token that a session stands for, by the digest of its cookie's secret, where both are valid."""
+    session = keys.sessions.get(digest)
+    token = keys.tokens.get(session.token) if session is not None and now < session.expires_at else None
+    return token if token is not None and token.valid(now) else None
 
 
 def _principal(token: StoredToken, ip: str, *, session: bool = False) -> Principal:
