@@ -60,10 +60,10 @@ async def log_in(
     request: Request,
     response: Response,
     doorman: DoormanOf,
+    principal: PrincipalOf,
 ) -> SessionView:
     """Sets the cookie, which no script can read and no other site can have sent. It lasts half a day."""
-    ip = request.client.host if request.client else ""
-    holder = await doorman.holder(asked.token.strip(), ip)
+    holder = await doorman.holder(asked.token.strip(), principal.ip)
     if not holder.may(Scope.READ) or holder.token is None:
         message = f"the token {holder.name!r} may not read, and so opens no page; log in with one that may"
         raise ApiError(HTTPStatus.FORBIDDEN, "token", message)
