@@ -141,7 +141,7 @@ def revoke_token(
     token: TokenId,
     doorman: DoormanOf,
     principal: PrincipalOf,
-    reason: Annotated[str, Query(max_length=1000, description="Why, for the audit log.")] = "",
+    reason: Annotated[Why, Query()] = "",
 ) -> TokenView:
     """At once in this process, and within seconds in others. The browsers that logged in with it are logged out."""
     try:
