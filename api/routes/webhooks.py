@@ -14,7 +14,7 @@ from fastapi import Body as BodyParameter
 
 from trimtab.api.notify.desk import Desk, WebhookRuleError, signs
 from trimtab.api.notify.worker import AlertWorker
-from trimtab.api.problem import CONFLICT, ERRORS, ApiError, Problems, named
+from trimtab.api.problem import CONFLICT, MALFORMED, ApiError, Problems, named
 from trimtab.api.routes.common import PrincipalOf
 from trimtab.api.routes.paging import PAGE, CursorOf, Limit, paged
 from trimtab.api.routes.webhook_views import (
@@ -38,7 +38,6 @@ from trimtab.storage.endpoints import Endpoint, EndpointConflictError, UnknownEn
 
 router = APIRouter(tags=["webhooks"])
 
-MALFORMED: dict[int | str, dict[str, Any]] = {HTTPStatus.UNPROCESSABLE_ENTITY: ERRORS[HTTPStatus.UNPROCESSABLE_ENTITY]}
 NOT_FOUND: dict[int | str, dict[str, Any]] = {
     HTTPStatus.NOT_FOUND: {"model": Problems, "description": "There is no such webhook, or no such delivery."}
 }
