@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -103,7 +104,7 @@ def add_webhook(
     path or the key."""
     fields = _fields(wanted, "shape")
     with _told():
-        anyio.from_thread.run(_checking(desk, wanted.shape, fields, fresh=True))
+        anyio.from_thread.run(partial(desk.checked, wanted.shape, fields, fresh=True))
         endpoint = desk.add(wanted.shape, fields, origin=principal.origin, reason=wanted.reason)
     _wake(worker)
     return _issued(endpoint, desk)
@@ -129,7 +130,7 @@ def change_webhook(
     fields = _fields(wanted)
     with _told():
         shape = desk.endpoints.get(webhook_id).shape
-        anyio.from_thread.run(_checking(desk, shape, fields, fresh=False))
+        anyio.from_thread.run(partial(desk.checked, shape, fields, fresh=False))
         changed = desk.change(webhook_id, fields, origin=principal.origin, reason=wanted.reason)
     _wake(worker)
     return webhook_view(changed, desk.clock())
@@ -214,13 +215,6 @@ def _fields(wanted: NewWebhook | WebhookPatch, *without: str) -> dict[str, Any]:
         for name, value in given.items()
         if value is not None or name == "repeat_interval"
     }
-
-
-def _checking(desk: Desk, shape: str, fields: dict[str, Any], *, fresh: bool) -> Any:
-    async def check() -> None:
-        await desk.checked(shape, fields, fresh=fresh)
-
-    return check
 
 
 def _wake(worker: AlertWorker) -> None:
