@@ -78,8 +78,10 @@ def _told() -> Iterator[None]:
     """Say what is wrong as the API says it."""
     try:
         yield
-    except (UnknownEndpointError, UnknownDeliveryError) as error:
-        raise ApiError(HTTPStatus.NOT_FOUND, "id", str(error), error.args[0]) from error
+    except UnknownEndpointError as error:
+        raise ApiError(HTTPStatus.NOT_FOUND, "id", str(error), error.endpoint) from error
+    except UnknownDeliveryError as error:
+        raise ApiError(HTTPStatus.NOT_FOUND, "id", str(error), error.message) from error
     except (EndpointConflictError, DeliveryStateError, WebhookRuleError) as error:
         rule = isinstance(error, WebhookRuleError)
         problem = named(str(error))

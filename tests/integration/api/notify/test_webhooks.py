@@ -265,6 +265,9 @@ def test_what_is_not_there_or_taken_is_said(client: Client, http: httpx.Client, 
     assert http.patch("/v1/webhooks/wh_no", json={}).status_code == 404
     assert http.delete("/v1/webhooks/wh_no").status_code == 404
     assert http.post("/v1/deliveries/msg_no/retry", json={}).status_code == 404
+    for method, path, id in (("GET", "webhooks/wh_no", "wh_no"), ("POST", "deliveries/msg_no/retry", "msg_no")):
+        (problem,) = http.request(method, f"/v1/{path}", json={}).json()["errors"]
+        assert (problem["field"], problem["value"]) == ("id", id)
     client.add_webhook("team", "slack", url=receiver.url)
     other = client.add_webhook("other", "slack", url=receiver.url).webhook
     taken = http.post("/v1/webhooks", json={"name": "team", "shape": "slack", "url": receiver.url})
