@@ -16,7 +16,7 @@ from rich.console import Console
 from trimtab.api.access.issuing import OVERLAP_S, Issuing, TokenRuleError
 from trimtab.api.access.scopes import Scope
 from trimtab.api.cli.errors import UsageError
-from trimtab.api.cli.options import Token, Url
+from trimtab.api.cli.options import AsJson, Token, Url
 from trimtab.api.cli.tables import as_wide_as_shown, table_of
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.routes.tokens import Issued, TokenList, TokenView, token_view
@@ -37,7 +37,6 @@ Db = Annotated[
 ]
 Id = Annotated[str, typer.Argument(help="The token's id, the part between its underscores.")]
 Why = Annotated[str, typer.Option(help="Why, for the audit log.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print what the API answers.")]
 
 
 @token.command()

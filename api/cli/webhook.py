@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from trimtab.api.cli.errors import UsageError
-from trimtab.api.cli.options import Token, Url
+from trimtab.api.cli.options import AsJson, Token, Url
 from trimtab.api.cli.tables import as_wide_as_shown, table_of
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.routes.webhook_views import DeliveryPage, DeliveryView, IssuedWebhook, Trial, Webhooks, WebhookView
@@ -21,7 +21,6 @@ webhook = typer.Typer(help="Tell people, pagers and programs of what is wrong.",
 
 Which = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Its id or its name.")]
 Why = Annotated[str, typer.Option(help="Why, for the audit log.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print what the API answers.")]
 Address = Annotated[
     str | None,
     typer.Option(
