@@ -65,7 +65,17 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Tell somebody more. Its secret is printed, alone, on standard output, and shown this once."""
-    wanted = _wanted(to, key, job, severity, kind, group_wait, group_interval, repeat_interval, resolved)
+    wanted = _given(
+        url=to,
+        key=key,
+        jobs=job,
+        severity=severity,
+        kinds=kind,
+        group_wait=group_wait,
+        group_interval=group_interval,
+        repeat_interval=repeat_interval,
+        send_resolved=resolved,
+    )
     with Client(url, token) as client:
         _show(client.add_webhook(name, shape, **wanted), as_json)
 
@@ -105,10 +115,21 @@ def change(
     as_json: AsJson = False,
 ) -> None:
     """Change what is given, and leave the rest. One that is enabled again is told of what fires."""
-    wanted = _wanted(to, key, job, severity, kind, group_wait, group_interval, repeat_interval, resolved)
-    wanted |= {field: value for field, value in (("name", name), ("enabled", enabled)) if value is not None}
+    changes = _given(
+        name=name,
+        url=to,
+        key=key,
+        jobs=job,
+        severity=severity,
+        kinds=kind,
+        group_wait=group_wait,
+        group_interval=group_interval,
+        repeat_interval=repeat_interval,
+        send_resolved=resolved,
+        enabled=enabled,
+    )
     with Client(url, token) as client:
-        changed = client.change_webhook(_id(client, which), **wanted, reason=reason)
+        changed = client.change_webhook(_id(client, which), **changes, reason=reason)
     _report(changed, "is changed", as_json)
 
 
@@ -191,29 +212,10 @@ def retry(
     Console(soft_wrap=True).print(f"{again.id} is on its way again", highlight=False, markup=False)
 
 
-def _wanted(
-    to: str | None,
-    key: str | None,
-    job: list[str] | None,
-    severity: Severity | None,
-    kind: list[AlertKind] | None,
-    group_wait: float | None,
-    group_interval: float | None,
-    repeat_interval: float | None,
-    resolved: bool | None,
-) -> dict[str, Any]:
-    """The fields that were given; no reminders are null."""
-    given: dict[str, Any] = {
-        "url": to,
-        "key": key,
-        "jobs": job,
-        "severity": severity,
-        "kinds": kind,
-        "send_resolved": resolved,
-    }
-    given |= {"group_wait": group_wait, "group_interval": group_interval, "repeat_interval": repeat_interval}
-    wanted = {name: value for name, value in given.items() if value is not None}
-    return wanted | ({"repeat_interval": None} if repeat_interval == 0 else {})
+def _given(**fields: Any) -> dict[str, Any]:
+    """The fields of a webhook that were given; an interval of no reminders is null."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    return given | ({"repeat_interval": None} if given.get("repeat_interval") == 0 else {})
 
 
 def _id(client: Client, which: str) -> str:
