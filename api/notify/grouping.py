@@ -39,8 +39,10 @@ class Decision:
     notices: tuple[Alert, ...]
     told: Told
     """What it knows then."""
+    told_at: float | None
+    """When it was last told of what lasts, then; Unix seconds, like the next."""
     due_at: float | None
-    """When to look again if nothing changes; Unix seconds."""
+    """When to look again if nothing changes; None for never."""
 
 
 def needs_update(
@@ -114,6 +116,7 @@ def decided(due: Due, now: float, *, acknowledges: bool, always_repeats: bool) -
             acknowledged=acknowledged,
             noticed=noticed,
         ),
+        told_at=told_at,
         due_at=None if repeat is None or not unattended else _next_reminder(told_at, repeat, now),
     )
 

@@ -25,7 +25,6 @@ def planned(due: Due, now: float, *, link: Callable[[str], str], shapes: Mapping
     """What to send, and what the endpoint knows then. `link` is where a job is looked at, or empty."""
     shape = shapes[due.endpoint.shape]
     found = decided(due, now, acknowledges=shape.acknowledges, always_repeats=shape.always_repeats)
-    told_at = due.told_at if found.reason is Reason.NONE else now
     told: list[NewMessage] = []
 
     def tell(reason: Reason, alerts: Sequence[Alert], news: frozenset[str]) -> None:
@@ -36,7 +35,7 @@ def planned(due: Due, now: float, *, link: Callable[[str], str], shapes: Mapping
         tell(found.reason, (*found.firing, *found.resolved), found.news)
     if found.notices:
         tell(Reason.NOTICE, found.notices, frozenset(notice.fingerprint for notice in found.notices))
-    return Planned(told=found.told, told_at=told_at, due_at=found.due_at, messages=tuple(told))
+    return Planned(told=found.told, told_at=found.told_at, due_at=found.due_at, messages=tuple(told))
 
 
 def trial(endpoint: Endpoint, now: float, *, link: Callable[[str], str]) -> list[NewMessage]:
