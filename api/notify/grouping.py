@@ -46,7 +46,7 @@ class Decision:
 
 
 def needs_update(
-    told: Told | None,
+    told: Told,
     told_at: float | None,
     firing: Mapping[str, Severity],
     resolved: Collection[str],
@@ -57,11 +57,11 @@ def needs_update(
 ) -> Reason:
     """Why a group has to be told, as Alertmanager's deduplication decides it (`notify/dedup_stage.go`, 0.34).
 
-    `told` is None for a group that was never told. `firing` and `resolved` are by fingerprint; an alert is not known if
-    it is worse than it was told. Times are Unix seconds.
+    `firing` and `resolved` are by fingerprint; an alert is not known if it is worse than it was told. Times are Unix
+    seconds.
     """
-    known = {} if told is None else told.firing
-    owed = set(resolved) & ({*known} | (set() if told is None else told.muted))
+    known = told.firing
+    owed = set(resolved) & (known.keys() | told.muted)
     if any(key not in known or severity.rank > known[key].rank for key, severity in firing.items()):
         return Reason.NEW if known else Reason.FIRST
     if not firing:

@@ -49,7 +49,7 @@ def test_a_group_is_told_when_alertmanager_would_tell_it(
     expected: bool,
 ) -> None:
     reason = needs_update(
-        None if told is None else knowing(*told),
+        Told() if told is None else knowing(*told),
         None if ago is None else NOW - ago * MINUTE,
         fires(*firing),
         [str(key) for key in resolved],
@@ -61,10 +61,10 @@ def test_a_group_is_told_when_alertmanager_would_tell_it(
 
 
 def test_every_reason_has_its_case() -> None:
-    def reason(told: Told | None, firing: dict[str, Severity], resolved: tuple[str, ...] = ()) -> Reason:
+    def reason(told: Told, firing: dict[str, Severity], resolved: tuple[str, ...] = ()) -> Reason:
         return needs_update(told, NOW - 30, firing, resolved, send_resolved=True, repeat_interval=MINUTE * 10, now=NOW)
 
-    assert reason(None, fires(1)) is Reason.FIRST
+    assert reason(Told(), fires(1)) is Reason.FIRST
     assert reason(knowing(1), fires(1, 2)) is Reason.NEW
     assert reason(knowing(1), fires(1, severity=Severity.CRITICAL)) is Reason.NEW
     assert reason(knowing(1, severity=Severity.CRITICAL), fires(1)) is Reason.NONE
