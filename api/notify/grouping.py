@@ -99,7 +99,8 @@ def decided(due: Due, now: float, *, acknowledges: bool, always_repeats: bool) -
         now=now,
     )
     acknowledged = frozenset(key for key, alert in firing.items() if alert.acknowledged_by is not None)
-    if reason is Reason.NONE and acknowledges and acknowledged - told.acknowledged:
+    attended = acknowledged - told.acknowledged if acknowledges else frozenset()
+    if reason is Reason.NONE and attended:
         reason = Reason.ACKNOWLEDGED
     notices, noticed = _notices(due, now)
     told_at = due.told_at if reason is Reason.NONE else now
@@ -107,8 +108,7 @@ def decided(due: Due, now: float, *, acknowledges: bool, always_repeats: bool) -
         reason=reason,
         firing=tuple(sorted(firing.values(), key=lambda alert: (-alert.severity.rank, alert.starts_at))),
         resolved=tuple(gone.values()) if endpoint.send_resolved else (),
-        news=_news(told, firing, acknowledged if acknowledges else frozenset(), repeated=reason is Reason.REPEAT)
-        | (known & gone.keys()),
+        news=_news(told, firing, attended, repeated=reason is Reason.REPEAT) | (known & gone.keys()),
         notices=notices,
         told=Told(
             firing=severities,
@@ -125,14 +125,11 @@ def _told_of(due: Due, alert: Alert) -> bool:
     return not alert.silenced and due.endpoint.wants(alert)
 
 
-def _news(told: Told, firing: Mapping[str, Alert], acknowledged: Collection[str], *, repeated: bool) -> frozenset[str]:
+def _news(told: Told, firing: Mapping[str, Alert], attended: Collection[str], *, repeated: bool) -> frozenset[str]:
     return frozenset(
         key
         for key, alert in firing.items()
-        if repeated
-        or key not in told.firing
-        or alert.severity.rank > told.firing[key].rank
-        or key in set(acknowledged) - told.acknowledged
+        if repeated or key not in told.firing or alert.severity.rank > told.firing[key].rank or key in attended
     )
 
 
