@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.api.notify.notification import Notification, rfc3339
-from trimtab.api.notify.shapes.shape import Shape
+from trimtab.api.notify.shapes.shape import LASTING, Shape
 from trimtab.api.notify.text import clean, cut
-from trimtab.storage.alert import Alert, AlertKind, AlertPhase
+from trimtab.storage.alert import Alert, AlertPhase
 from trimtab.storage.endpoints import Timing
 
 URL = "https://events.pagerduty.com/v2/enqueue"
@@ -55,7 +55,7 @@ SHAPE = Shape(
     each=each,
     whole=None,
     timing=TIMING,
-    kinds=(AlertKind.INCIDENT, AlertKind.PROPOSAL, AlertKind.LOCKOUT),
+    kinds=LASTING,
     url=URL,
     keyed=keyed,
     stateful=True,

@@ -13,7 +13,8 @@ from trimtab.api.notify.text import cut
 from trimtab.storage.alert import Alert, AlertKind, AlertPhase, Severity
 from trimtab.storage.endpoints import Timing
 
-LASTING = (AlertKind.INCIDENT, AlertKind.PROPOSAL, AlertKind.LOCKOUT)
+LASTING = tuple(kind for kind in AlertKind if kind.lasts)
+"""What a receiver can be told of that knows no notices."""
 CHAT_TIMING = Timing(group_wait=10.0, group_interval=60.0, repeat_interval=12 * 3600.0)
 """Steps take seconds to minutes and what goes together fires within a step or two, so people hear of it sooner than of
 a web service's alerts; runs take days, so they are reminded of it less often."""
