@@ -1,22 +1,15 @@
 """Token buckets on a clock that the test turns."""
 
 import pytest
+from access_runs import Clock
 
 from trimtab.api.access import limits
 from trimtab.api.access.limits import Limiter, LimitError, Limits, Rate, neighbourhood
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1000.0)
 
 
 def test_what_is_allowed_unless_said_otherwise() -> None:
