@@ -60,10 +60,9 @@ def needs_update(
     `firing` and `resolved` are by fingerprint; an alert is not known if it is worse than it was told. Times are Unix
     seconds.
     """
-    known = told.firing
-    owed = set(resolved) & (known.keys() | told.muted)
-    if any(key not in known or severity.rank > known[key].rank for key, severity in firing.items()):
-        return Reason.NEW if known else Reason.FIRST
+    owed = set(resolved) & (told.firing.keys() | told.muted)
+    if any(_unknown(told, key, severity) for key, severity in firing.items()):
+        return Reason.NEW if told.firing else Reason.FIRST
     if not firing:
         return Reason.ALL_RESOLVED if owed else Reason.NONE
     if send_resolved and owed:
@@ -127,10 +126,13 @@ def _told_of(due: Due, alert: Alert) -> bool:
 
 def _news(told: Told, firing: Mapping[str, Alert], attended: Collection[str], *, repeated: bool) -> frozenset[str]:
     return frozenset(
-        key
-        for key, alert in firing.items()
-        if repeated or key not in told.firing or alert.severity.rank > told.firing[key].rank or key in attended
+        key for key, alert in firing.items() if repeated or key in attended or _unknown(told, key, alert.severity)
     )
+
+
+def _unknown(told: Told, key: str, severity: Severity) -> bool:
+    """Whether it was not told to fire, or not to be as bad."""
+    return key not in told.firing or severity.rank > told.firing[key].rank
 
 
 def _notices(due: Due, now: float) -> tuple[tuple[Alert, ...], frozenset[str]]:
