@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from trimtab.api.access.issuing import OVERLAP_S
 from trimtab.api.access.scopes import Scope
-from trimtab.api.client.base import Caller
+from trimtab.api.client.base import Caller, api_path
 from trimtab.api.routes.audit import AuditEntry, AuditPage
 from trimtab.api.routes.session import SessionView
 from trimtab.api.routes.tokens import Issued, TokenList, TokenView
@@ -32,11 +32,11 @@ class AccessCalls(Caller):
 
     def rotate_token(self, id: str, *, overlap: float = OVERLAP_S, reason: str = "") -> Issued:
         """A new secret for a token; the old one is taken for `overlap` seconds more."""
-        return self._ask(Issued, "POST", f"/v1/tokens/{id}/rotate", {"overlap": overlap, "reason": reason})
+        return self._ask(Issued, "POST", api_path("tokens", id, "rotate"), {"overlap": overlap, "reason": reason})
 
     def revoke_token(self, id: str, *, reason: str = "") -> TokenView:
         """Let nobody in with a token any more."""
-        return self._ask(TokenView, "DELETE", f"/v1/tokens/{id}", params={"reason": reason})
+        return self._ask(TokenView, "DELETE", api_path("tokens", id), params={"reason": reason})
 
     def audit(self, *, job: str | None = None) -> Iterator[AuditEntry]:
         """The audit log, ascending, page by page; only what was done to one job, where it is named."""

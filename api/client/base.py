@@ -174,6 +174,11 @@ def _written(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
 
 
+def api_path(*parts: object) -> str:
+    """A path of the API; every part is quoted."""
+    return "/".join(("/v1", *(quote(str(part), safe="") for part in parts)))
+
+
 def job_path(job: str, *rest: object) -> str:
-    """The path of a job, or of what lies below it; every part is quoted."""
-    return "/".join(("/v1/jobs", *(quote(str(part), safe="") for part in (job, *rest))))
+    """The path of a job, or of what lies below it."""
+    return api_path("jobs", job, *rest)

@@ -53,6 +53,8 @@ def test_its_holder_makes_the_others_through_the_service(
     assert fresh.split("_")[2] not in listed
     revoked = trimtab_here(capsys, "token", "revoke", id, "--reason", "it is over")
     assert revoked.stdout == f"{id} (trainer) lets nobody in any more; running services know within seconds\n"
+    unknown = trimtab_here(capsys, "token", "revoke", "no? #")
+    assert (unknown.returncode, "there is no token 'no? #'" in unknown.stderr) == (2, True)
     with pytest.raises(ClientError, match="revoked or expired"), Client(url, fresh) as client:
         client.whoami()
     assert [(link.action, link.actor) for link in Audit(service.database).links()][1:] == [
