@@ -4,10 +4,15 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from access_runs import bearing, issued
+from access_runs import Clock, bearing, issued
 
 from trimtab.api.access.scopes import Scope
 from trimtab.api.service import Service
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture

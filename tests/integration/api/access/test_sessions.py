@@ -22,11 +22,6 @@ KILL = {"reason": "enough"}
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 def site(service: Service, clock: Clock) -> Iterator[str]:
     """A service that may be called trimtab.example, on a clock that the test turns."""
     service.clock = clock

@@ -110,11 +110,6 @@ def test_the_last_token_that_is_revoked_opens_no_door(service: Service, url: str
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 def turned(service: Service, clock: Clock) -> Iterator[str]:
     """The address of the service, on a clock that the test turns."""
     service.clock = clock

@@ -33,29 +33,10 @@ PROMPT = {"group_wait": 0, "group_interval": 1}
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    made = Service.open(tmp_path / "agent.db")
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def url(service: Service) -> Iterator[str]:
     alerts = AlertSettings(policy=LOOPBACK, public_url="https://trimtab.corp")
     with running(service, settings=Settings(alerts=alerts)) as url:
         yield url
-
-
-@pytest.fixture
-def client(url: str) -> Iterator[Client]:
-    with Client(url) as client:
-        yield client
-
-
-@pytest.fixture
-def http(url: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=url, trust_env=False, timeout=10) as http:
-        yield http
 
 
 @pytest.fixture
