@@ -7,7 +7,7 @@ import { Refresher } from "./refresher.js";
 export class Job {
   // `changed()` is asynchronous, and draws what there is; `failed(error)` is told when it cannot be read.
   constructor(name, { changed, failed }) {
-    Object.assign(this, { name, health: null, incidents: [], silences: [], baselines: null, events: [], error: null });
+    Object.assign(this, { name, health: null, incidents: [], silences: [], baselines: null, events: [] });
     this.gone = new AbortController();
     this.refresher = new Refresher(
       async (signal) => {

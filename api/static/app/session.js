@@ -6,7 +6,6 @@ import { get, send, useCsrf } from "./http.js";
 export const session = {
   name: null, // null: nobody, until a token is shown
   scopes: [],
-  browser: false, // a cookie stands for a token
 
   // Asks the service who this is.
   async start() {
@@ -28,13 +27,13 @@ export const session = {
 };
 
 function take({ name, scopes, csrf }) {
-  Object.assign(session, { name, scopes, browser: csrf !== null });
+  Object.assign(session, { name, scopes });
   useCsrf(csrf);
   const box = at("session");
   box.replaceChildren();
-  if (session.browser)
-    box.append(
-      h("span", {}, name),
-      h("button", { type: "button", class: "quiet small", onclick: () => session.signOut() }, "Sign out"),
-    );
+  if (csrf === null) return; // no cookie stands for a token: there is nothing to sign out of
+  box.append(
+    h("span", {}, name),
+    h("button", { type: "button", class: "quiet small", onclick: () => session.signOut() }, "Sign out"),
+  );
 }

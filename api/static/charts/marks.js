@@ -33,7 +33,6 @@ export function actionMarks(events, attempt) {
     .filter((one) => one.kind === "controls_changed")
     .map((event, i) => ({
       number: i + 1,
-      event: event.number,
       step: event.step,
       attempt: event.attempt,
       before: event.detail.before ?? {},

@@ -1,13 +1,14 @@
 // Which signals a job's charts show. A line's `look` is its colour, and `as` makes it an edge of a band or dots. A band
 // is the ground between two lines, by their names.
 
+const QUANTILES = { q05: "edge", q95: "edge", q50: "", q01: "dots", q99: "dots" };
+
 const fan = (sign) =>
-  ["q05", "q95", "q50", "q01", "q99"].map((q) => ({
+  Object.entries(QUANTILES).map(([q, as]) => ({
     name: `update_${q}_${sign}`,
     label: `${Number(q.slice(1))} %`,
     look: sign,
-    baseline: false,
-    ...{ q05: { as: "edge" }, q95: { as: "edge" }, q50: {}, q01: { as: "dots" }, q99: { as: "dots" } }[q],
+    as,
   }));
 const band = (sign) => ({ low: `update_q05_${sign}`, high: `update_q95_${sign}`, look: sign });
 

@@ -93,7 +93,7 @@ export class Attention {
   }
 }
 
-export const incidentLine = (job, one) =>
+const incidentLine = (job, one) =>
   h(
     "li",
     { class: "incident-line" },

@@ -74,7 +74,7 @@ export class Evidence {
 }
 
 // By the name of a number, that of its limit: `entropy_rise` goes with `rise_limit`, `reward_mean` with `reward_floor`.
-export function limitNames(names) {
+function limitNames(names) {
   const found = {},
     numbers = names.filter((name) => !LIMIT.test(name));
   for (const limit of names.filter((name) => LIMIT.test(name))) {

@@ -224,5 +224,5 @@ export class JobView {
     this.alarmed = now;
   }
 
-  done = (changed = true) => (changed ? this.job.reload() : this.job.health);
+  done = (changed) => changed && this.job.reload();
 }

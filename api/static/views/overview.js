@@ -26,7 +26,7 @@ export class Overview {
     };
     document.title = "Jobs · trimtab";
     this.build(root);
-    this.refresher = new Refresher((signal) => this.load(signal), { pause: 1000, failed: (error) => this.fail(error) });
+    this.refresher = new Refresher((signal) => this.load(signal), { failed: (error) => this.fail(error) });
     this.seen = new IntersectionObserver((entries) => this.look(entries), { rootMargin: "120px" });
     listen(null, () => this.refresher.poke(), this.gone.signal);
     this.ticking = setInterval(() => this.tick(), 5000);
