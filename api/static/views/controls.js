@@ -17,8 +17,8 @@ const TAKES = {
 };
 
 export class Controls {
-  constructor(root, job, place, done) {
-    Object.assign(this, { job, done, all: false });
+  constructor(root, job) {
+    Object.assign(this, { job, all: false });
     this.status = h("p", { class: "small wrap" });
     this.table = h("div", {});
     this.more = button("", () => this.toggle(), { key: "all-controls", look: "small" });
@@ -82,8 +82,7 @@ export class Controls {
     const label = words(one.name),
       now = one.desired ?? one.applied ?? false;
     const toggle = one.choices.length === 2 && one.choices.every((value) => typeof value === "boolean");
-    const change = (value) =>
-      actions.change(this.job.name, this.job.controls, one, value, this.job.reload).then(this.done);
+    const change = (value) => actions.change(this.job.name, this.job.controls, one, value, this.job.reload);
     const made = (key, text, title, value) =>
       button(text, () => change(value), { key: `${one.name}-${key}`, look: "small", title, off: !may });
     const switched = () => made("set", now ? "Turn off" : "Turn on", `Turn ${label} ${now ? "off" : "on"}`, !now);
