@@ -117,19 +117,12 @@ function meanwhile(controls, name) {
 }
 
 // Lifts the overrides of these controls, whatever else has changed meanwhile.
-export const undo = (job, names, reload) =>
+export const undo = (job, names) =>
   ask({
     title: "Undo",
     confirm: "Lift",
     what: `These controls are left to the run again: ${names.map(words).join(", ")}.`,
-    apply: async ({ reason }) => {
-      await api.patch(
-        job,
-        Object.fromEntries(names.map((name) => [name, null])),
-        reason,
-        (await reload()).controls.generation,
-      );
-    },
+    apply: ({ reason }) => api.patch(job, Object.fromEntries(names.map((name) => [name, null])), reason),
   });
 
 export function silence(job, detector) {

@@ -40,7 +40,8 @@ export const silence = (name, detector, steps, reason) =>
 export const unsilence = (name, detector, reason) =>
   send("DELETE", job(name, `/silences/${encodeURIComponent(detector)}`), { reason });
 
-export const patch = (name, overrides, reason, generation) =>
+// Where `generation` is not the newest any more it is refused; without one it never is.
+export const patch = (name, overrides, reason, generation = null) =>
   send("PATCH", job(name, "/controls"), { overrides, reason, base_generation: generation });
 export const setMode = (name, mode, reason) => send("PUT", job(name, "/mode"), { mode, reason });
 export const kill = (name, reason) => send("POST", job(name, "/kill"), { reason });

@@ -101,7 +101,7 @@ export class Incident {
     const mine = eventsAbout(one.fingerprint, events);
     const held = heldFor(mine, controls.overrides),
       off = !session.may("control");
-    const undo = () => actions.undo(name, held, this.job.reload).then(this.done);
+    const undo = () => actions.undo(name, held).then(this.done);
     render(this.deeds, [mine.length, held, off], () => [
       heading("What happened", held.length ? button("Undo", undo, { key: "undo", look: "small", off }) : null),
       held.length
