@@ -10,6 +10,7 @@ from dashboard_runs import advance
 
 from trimtab.agent.state import Mode
 from trimtab.api.client import Client
+from trimtab.api.recovery import mark_restored
 from trimtab.api.server import running
 from trimtab.api.service import Service
 
@@ -150,6 +151,22 @@ def test_the_kill_switch_wants_a_tick_and_a_reason(browser: Browser, service: Se
         gone(page)
         expect(page.locator(".notice")).to_have_count(0)
         assert service.state("saved").mode is Mode.APPROVE
+
+
+def test_a_lock_that_comes_while_the_page_is_open_is_lifted_by_the_mode_that_is_set(
+    browser: Browser, service: Service
+) -> None:
+    with running(service) as url, visiting(browser, url, "/#/jobs/saved") as page:
+        auto = page.get_by_role("button", name="auto", exact=True)
+        expect(auto).to_have_attribute("aria-pressed", "true")
+        mark_restored(service.database, issuer="ada")
+        page.get_by_role("link", name="Events").click()
+        expect(page.locator(".notice")).to_contain_text("The agent acts no more until somebody sets the mode")
+        auto.click()
+        confirm(page, "Set the mode", "it is as it was")
+        gone(page)
+        expect(page.locator(".notice")).to_have_count(0)
+        assert service.state("saved").ladder.locked == ""
 
 
 def test_an_incident_is_looked_after_silenced_and_told_again(browser: Browser, service: Service) -> None:

@@ -262,6 +262,16 @@ def test_the_trail_says_from_what_to_what(browser: Browser, service: Service) ->
         expect(verdict).to_contain_text("OK → Critical")
 
 
+def test_a_critical_job_that_falls_silent_is_said_to_be_both(browser: Browser, service: Service) -> None:
+    with running(service) as url, visiting(browser, url, "/#/jobs/lost") as page:
+        badges = page.locator(".job-head .state")
+        expect(badges).to_have_text(["Critical"])
+        now = service.clock() + 3 * 3600
+        service.clock = lambda: now
+        page.get_by_role("link", name="Events").click()
+        expect(badges).to_have_text(["Critical", "Silent"])
+
+
 def test_a_notice_keeps_away_from_the_buttons_above_it(browser: Browser, service: Service) -> None:
     now = service.clock() + 3 * 3600
     service.clock = lambda: now

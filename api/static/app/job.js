@@ -48,6 +48,11 @@ export class Job {
     return this.health.controls;
   }
 
+  // Whether setting this mode would change nothing. It does where that lifts a lock, or the kill switch.
+  stands(mode) {
+    return mode === this.health.job.mode && !this.controls.killed && !this.controls.locked;
+  }
+
   // What the agent foresaw of a proposal when it made it; empty where nothing is known.
   foreseen(id) {
     return this.events.findLast((one) => one.kind === "proposed" && one.detail.proposal === id)?.detail.foreseen ?? {};

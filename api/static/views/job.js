@@ -119,14 +119,15 @@ export class JobView {
 
   head() {
     const { job, controls, incidents, proposals } = this.job.health;
-    const may = session.may("control");
+    const may = session.may("control"),
+      counted = stateOf(job);
     document.body.classList.toggle("silent-job", job.silent);
-    render(this.badge, [stateOf(job), job.state], () => [
-      state(stateOf(job)),
-      stateOf(job) !== job.state && job.silent ? null : job.silent ? [" ", state("silent")] : null,
+    render(this.badge, [counted, job.silent], () => [
+      state(counted),
+      job.silent && counted !== "silent" && [" ", state("silent")],
     ]);
     this.tick();
-    render(this.mode, [job.mode, controls.killed, may], () =>
+    render(this.mode, [job.mode, may], () =>
       Object.entries(MODES).map(([mode, means]) =>
         h(
           "button",
@@ -136,9 +137,7 @@ export class JobView {
             title: means,
             disabled: !may,
             "aria-pressed": String(mode === job.mode),
-            onclick: () =>
-              (mode !== job.mode || controls.killed || controls.locked) &&
-              actions.setMode(job.name, mode).then(this.done),
+            onclick: () => !this.job.stands(mode) && actions.setMode(job.name, mode).then(this.done),
           },
           mode,
         ),

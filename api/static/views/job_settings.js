@@ -47,7 +47,7 @@ export class JobSettings {
         { class: "row" },
         button(mode, () => actions.setMode(job.name, mode).then(this.done), {
           key: `set-${mode}`,
-          off: off || (mode === job.mode && !controls.killed && !controls.locked),
+          off: off || this.job.stands(mode),
         }),
         h(
           "span",
