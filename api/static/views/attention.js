@@ -5,7 +5,7 @@ import { h, render } from "../app/dom.js";
 import { plural, words } from "../app/format.js";
 import { link } from "../app/router.js";
 import { session } from "../app/session.js";
-import { phase, state } from "../app/states.js";
+import { phase, rank, state } from "../app/states.js";
 import { nothing } from "./blanks.js";
 import { foresight } from "./foresight.js";
 
@@ -65,14 +65,15 @@ export class Attention {
     const open = health.incidents;
     render(
       this.firing,
-      open.map(({ fingerprint, phase: at, severity, message, acknowledged, silenced, cause }) => [
-        fingerprint,
-        at,
-        severity,
-        message,
-        acknowledged,
-        silenced,
-        cause,
+      open.map((one) => [
+        one.fingerprint,
+        one.phase,
+        one.severity,
+        one.message,
+        one.acknowledged,
+        one.silenced,
+        one.cause,
+        span(one),
       ]),
       () => [
         h(
@@ -134,8 +135,7 @@ export class Verdicts {
   }
 
   show(verdicts) {
-    const order = ["critical", "warn", "inconclusive", "not_observed", "ok"];
-    const sorted = verdicts.toSorted((a, b) => order.indexOf(a.state) - order.indexOf(b.state));
+    const sorted = verdicts.toSorted((a, b) => rank(a.state) - rank(b.state));
     render(
       this.element,
       sorted.map((one) => [one.detector, one.state, one.message]),
