@@ -1,23 +1,16 @@
 // The endpoints that the page uses, one function each.
 
 import { get, send } from "./http.js";
+import { withQuery } from "./query.js";
 
 const job = (name, rest = "") => `/v1/jobs/${encodeURIComponent(name)}${rest}`;
-const asked = (path, entries) => {
-  const query = new URLSearchParams(
-    Object.entries(entries)
-      .flatMap(([name, value]) => [value].flat().map((one) => [name, one]))
-      .filter(([, value]) => value !== null && value !== undefined && value !== ""),
-  );
-  return query.size ? `${path}?${query}` : path;
-};
 
-export const jobs = (filter, signal) => get(asked("/v1/jobs", filter), signal);
+export const jobs = (filter, signal) => get(withQuery("/v1/jobs", filter), signal);
 export const archive = (name, archived, reason) =>
   send("POST", job(name, archived ? "/archive" : "/unarchive"), { reason });
 export const health = (name, signal) => get(job(name, "/health"), signal);
 export const signals = (name, { names, attempt, points }, signal) =>
-  get(asked(job(name, "/signals"), { name: names, attempt, points }), signal);
+  get(withQuery(job(name, "/signals"), { name: names, attempt, points }), signal);
 export const baselines = (name, signal) => get(job(name, "/baselines"), signal);
 export const incidents = (name, signal) => get(job(name, "/incidents"), signal);
 export const settings = (name, signal) => get(job(name, "/settings"), signal);
@@ -27,7 +20,7 @@ export const silences = (name, signal) => get(job(name, "/silences"), signal);
 export async function eventsAfter(name, after, signal) {
   const found = [];
   for (let page = { next: after }; page.next !== null;) {
-    page = await get(asked(job(name, "/events"), { cursor: page.next, limit: 1000 }), signal);
+    page = await get(withQuery(job(name, "/events"), { cursor: page.next, limit: 1000 }), signal);
     found.push(...page.events);
   }
   return found;
@@ -52,14 +45,15 @@ export const decide = (name, proposal, verdict, reason) =>
 export const tokens = () => get("/v1/tokens");
 export const createToken = (wanted) => send("POST", "/v1/tokens", wanted);
 export const rotateToken = (id, reason) => send("POST", `/v1/tokens/${encodeURIComponent(id)}/rotate`, { reason });
-export const revokeToken = (id, reason) => send("DELETE", asked(`/v1/tokens/${encodeURIComponent(id)}`, { reason }));
+export const revokeToken = (id, reason) =>
+  send("DELETE", withQuery(`/v1/tokens/${encodeURIComponent(id)}`, { reason }));
 
 const webhook = (id, rest = "") => `/v1/webhooks/${encodeURIComponent(id)}${rest}`;
 
 export const webhooks = () => get("/v1/webhooks");
 export const addWebhook = (wanted) => send("POST", "/v1/webhooks", wanted);
 export const changeWebhook = (id, wanted) => send("PATCH", webhook(id), wanted);
-export const removeWebhook = (id, reason) => send("DELETE", asked(webhook(id), { reason }));
+export const removeWebhook = (id, reason) => send("DELETE", withQuery(webhook(id), { reason }));
 export const testWebhook = (id) => send("POST", webhook(id, "/test"));
 export const deliveries = (id) => get(webhook(id, "/deliveries"));
 export const retryDelivery = (id, reason) => send("POST", `/v1/deliveries/${encodeURIComponent(id)}/retry`, { reason });

@@ -1,13 +1,15 @@
 // What happens at the service, as it happens: server-sent events, and a poll where they cannot be had. A page that nobody
 // sees listens to nothing, since a browser has only a few connections to a service for all of its pages.
 
+import { withQuery } from "./query.js";
+
 const POLL_MS = 2000;
 const AGAIN_MS = 15000; // until a stream that was refused is tried again
 const KINDS = ["ready", "summary", "event", "job"];
 
 // Calls `heard()` whenever something may be new about `job`, or about any job where it is null. Ends with `signal`.
 export function listen(job, heard, signal) {
-  const path = job === null ? "/v1/stream" : `/v1/stream?${new URLSearchParams({ job })}`;
+  const path = withQuery("/v1/stream", { job });
   let source = null,
     poll = 0,
     again = 0;

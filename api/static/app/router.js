@@ -7,11 +7,12 @@
 //   #/jobs/JOB/settings
 //   #/settings
 
+import { withQuery } from "./query.js";
+
 export const link = {
-  jobs: (query = {}) => withQuery("#/", query),
-  job: (job, part = "", query = {}) => withQuery(`#/jobs/${encodeURIComponent(job)}${part && `/${part}`}`, query),
-  incident: (job, detector) => `#/jobs/${encodeURIComponent(job)}/incidents/${encodeURIComponent(detector)}`,
-  settings: () => "#/settings",
+  jobs: () => "#/",
+  job: (job, part = "") => `#/jobs/${encodeURIComponent(job)}${part && `/${part}`}`,
+  incident: (job, detector) => `${link.job(job, "incidents")}/${encodeURIComponent(detector)}`,
 };
 
 // Messages to people link to `/?job=JOB`, since not all that carries a message leaves fragments alone.
@@ -21,8 +22,8 @@ export function followMessage() {
 }
 
 // { name, job, detector, query }; an address that means nothing has the name "unknown".
-export function route(hash = location.hash) {
-  const [path, search = ""] = hash.replace(/^#/, "").split("?", 2);
+export function route() {
+  const [path, search = ""] = location.hash.replace(/^#/, "").split("?", 2);
   const parts = path.split("/").filter(Boolean).map(decoded);
   const query = new URLSearchParams(search);
   if (!parts.length) return { name: "overview", query };
@@ -39,12 +40,6 @@ export function route(hash = location.hash) {
 export function requery(query) {
   const [path] = location.hash.split("?", 1);
   history.replaceState(null, "", withQuery(path || "#/", query));
-}
-
-function withQuery(path, query) {
-  const entries = Object.entries(query).flatMap(([name, value]) => [value].flat().map((one) => [name, one]));
-  const kept = entries.filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false);
-  return kept.length ? `${path}?${new URLSearchParams(kept)}` : path;
 }
 
 function decoded(part) {

@@ -126,7 +126,7 @@ export class Overview {
         signal,
       );
       found.push(...page.jobs);
-      cursor = page.next ?? null;
+      cursor = page.next;
     } while (cursor !== null && found.length < MOST);
     this.jobs = found;
     this.more = cursor !== null;
