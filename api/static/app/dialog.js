@@ -79,6 +79,10 @@ export function show({ title, content, close = "Close" }) {
   return opened(dialog, () => true);
 }
 
+// A secret that is not shown again.
+export const showSecret = (title, said, secret) =>
+  show({ title, content: [h("p", {}, said), h("code", { class: "secret" }, secret)], close: "I have it" });
+
 // Opens it, and gives the focus back to where it came from, which may have been drawn anew meanwhile.
 function opened(dialog, outcome) {
   const opener = document.activeElement;

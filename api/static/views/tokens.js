@@ -1,12 +1,12 @@
 // Tokens: who may ask for what. For admins.
 
 import * as api from "../app/api.js";
-import { ask, show } from "../app/dialog.js";
-import { h, render } from "../app/dom.js";
+import { ask, showSecret } from "../app/dialog.js";
+import { h } from "../app/dom.js";
 import { moment } from "../app/format.js";
 import { state } from "../app/states.js";
-import { failure, nothing } from "./blanks.js";
-import { button, heading, table } from "./pieces.js";
+import { button } from "./pieces.js";
+import { Roster } from "./roster.js";
 
 const LASTS = { "30 days": 30 * 86400, "90 days": 90 * 86400, "A year": 365 * 86400, "Until it is revoked": null };
 const SCOPES = {
@@ -16,34 +16,19 @@ const SCOPES = {
   admin: "Everything",
 };
 
-export class Tokens {
+export class Tokens extends Roster {
   constructor() {
-    this.list = h("div", {});
-    const add = button("New token", () => this.create(), { key: "new-token", look: "small" });
-    this.element = h("section", { class: "card", "aria-label": "Tokens" }, heading("Tokens", add), this.list);
+    super({
+      title: "Tokens",
+      add: "New token",
+      columns: ["Name", "Scopes", "State", "Expires", "Last used", ""],
+      look: "tokens",
+      none: "There is no token: whoever is on this machine may do everything, and nobody else is let in.",
+    });
   }
 
-  async load() {
-    try {
-      const { tokens } = await api.tokens();
-      this.show(tokens);
-    } catch (error) {
-      this.list.replaceChildren(failure("The tokens cannot be shown", error.message));
-    }
-  }
-
-  show(tokens) {
-    const columns = ["Name", "Scopes", "State", "Expires", "Last used", ""];
-    const none = "There is no token: whoever is on this machine may do everything, and nobody else is let in.";
-    render(this.list, tokens, () =>
-      tokens.length
-        ? table(
-            columns,
-            tokens.map((one) => this.row(one)),
-            "tokens cards",
-          )
-        : nothing(none),
-    );
+  async read() {
+    return (await api.tokens()).tokens;
   }
 
   row(one) {
@@ -134,13 +119,6 @@ export class Tokens {
 
   async tell(issued) {
     await this.load();
-    await show({
-      title: `Token of ${issued.about.name}`,
-      content: [
-        h("p", {}, "It is shown this once. Give it to its holder:"),
-        h("code", { class: "secret" }, issued.token),
-      ],
-      close: "I have it",
-    });
+    await showSecret(`Token of ${issued.about.name}`, "It is shown this once. Give it to its holder:", issued.token);
   }
 }

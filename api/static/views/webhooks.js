@@ -1,44 +1,29 @@
 // Webhooks: who is told of what is wrong, and how it reached them. For admins.
 
 import * as api from "../app/api.js";
-import { ask, show } from "../app/dialog.js";
-import { h, render } from "../app/dom.js";
+import { ask, show, showSecret } from "../app/dialog.js";
+import { h } from "../app/dom.js";
 import { moment, words } from "../app/format.js";
 import { toast } from "../app/notice.js";
 import { state } from "../app/states.js";
-import { failure, nothing } from "./blanks.js";
-import { button, heading, table } from "./pieces.js";
 import { deliveryTable } from "./deliveries.js";
+import { button } from "./pieces.js";
+import { Roster } from "./roster.js";
 import { webhookFields, webhookOf } from "./webhook_form.js";
 
-export class Webhooks {
+export class Webhooks extends Roster {
   constructor() {
-    this.list = h("div", {});
-    const add = button("New webhook", () => this.create(), { key: "new-webhook", look: "small" });
-    this.element = h("section", { class: "card", "aria-label": "Webhooks" }, heading("Webhooks", add), this.list);
+    super({
+      title: "Webhooks",
+      add: "New webhook",
+      columns: ["Name", "Told of", "Reached at", "State", ""],
+      look: "webhooks",
+      none: "Nobody is told yet. A webhook can go to Slack, Discord, PagerDuty, an Alertmanager or a program of yours.",
+    });
   }
 
-  async load() {
-    try {
-      this.show((await api.webhooks()).webhooks);
-    } catch (error) {
-      this.list.replaceChildren(failure("The webhooks cannot be shown", error.message));
-    }
-  }
-
-  show(webhooks) {
-    const columns = ["Name", "Told of", "Reached at", "State", ""];
-    const none =
-      "Nobody is told yet. A webhook can go to Slack, Discord, PagerDuty, an Alertmanager or a program of yours.";
-    render(this.list, webhooks, () =>
-      webhooks.length
-        ? table(
-            columns,
-            webhooks.map((one) => this.row(one)),
-            "webhooks cards",
-          )
-        : nothing(none),
-    );
+  async read() {
+    return (await api.webhooks()).webhooks;
   }
 
   row(one) {
@@ -87,12 +72,8 @@ export class Webhooks {
     if (!done) return;
     await this.load();
     if (issued.secret === null) return;
-    const secret = h("code", { class: "secret" }, issued.secret);
-    const content = [
-      h("p", {}, "Its messages are signed with this secret, which is shown this once. Give it to the receiver:"),
-      secret,
-    ];
-    await show({ title: `Secret of ${issued.webhook.name}`, content, close: "I have it" });
+    const said = "Its messages are signed with this secret, which is shown this once. Give it to the receiver:";
+    await showSecret(`Secret of ${issued.webhook.name}`, said, issued.secret);
   }
 
   async test(one) {
