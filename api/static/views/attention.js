@@ -8,6 +8,7 @@ import { session } from "../app/session.js";
 import { phase, rank, state } from "../app/states.js";
 import { nothing } from "./blanks.js";
 import { foresight } from "./foresight.js";
+import { button, heading } from "./pieces.js";
 
 // A proposal with what it changes, what it would do, and the two answers to it.
 export function proposalCard(job, proposal, done) {
@@ -15,24 +16,16 @@ export function proposalCard(job, proposal, done) {
     may = session.may("control");
   const diff = actions.diffOf(proposal, job.controls);
   const answer = (verdict, label, look) =>
-    h(
-      "button",
-      {
-        type: "button",
-        class: look,
-        disabled: !may,
-        "data-focus": `${verdict}-${proposal.id}`,
-        onclick: () => actions.decide(job.name, proposal, verdict, diff).then(done),
-      },
-      label,
-    );
+    button(label, () => actions.decide(job.name, proposal, verdict, diff).then(done), {
+      key: `${verdict}-${proposal.id}`,
+      look,
+      off: !may,
+    });
   return h(
     "section",
     { class: "card attention proposal" },
-    h(
-      "header",
-      {},
-      h("h2", {}, mode === "approve" ? "Waits for you" : "Advice"),
+    heading(
+      mode === "approve" ? "Waits for you" : "Advice",
       h("span", { class: "muted small number" }, `step ${proposal.step}, ${plural(proposal.steps_left, "step")} left`),
     ),
     h(

@@ -4,6 +4,7 @@ import { h, icon, render } from "../app/dom.js";
 import { changes, differences, words } from "../app/format.js";
 import { STATES } from "../app/states.js";
 import { nothing } from "./blanks.js";
+import { button } from "./pieces.js";
 
 const SHOWN = 200;
 const GROUPS = {
@@ -76,22 +77,16 @@ export class Events {
               h(
                 "div",
                 { class: "below" },
-                h(
-                  "button",
-                  {
-                    type: "button",
-                    "data-focus": "more-events",
-                    onclick: () => {
-                      this.shown += SHOWN;
-                      this.draw();
-                    },
-                  },
-                  "Show older",
-                ),
+                button("Show older", () => this.showOlder(), { key: "more-events" }),
               ),
           ]
         : nothing("Nothing yet."),
     );
+  }
+
+  showOlder() {
+    this.shown += SHOWN;
+    this.draw();
   }
 }
 

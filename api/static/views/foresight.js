@@ -2,6 +2,7 @@
 
 import { h } from "../app/dom.js";
 import { number, words } from "../app/format.js";
+import { head } from "./pieces.js";
 
 const MEANS = {
   clip_fraction_negative: "Punished tokens that the clip silences",
@@ -47,17 +48,7 @@ export function foresight(foreseen) {
         { class: "muted small" },
         "Shadow evaluation: worked out on the step that asked for it, nothing was switched on",
       ),
-      h(
-        "thead",
-        {},
-        h(
-          "tr",
-          {},
-          h("th", { scope: "col" }, "What"),
-          h("th", { scope: "col", class: "right" }, "Now"),
-          h("th", { scope: "col", class: "right" }, "Then"),
-        ),
-      ),
+      head(["What", ">Now", ">Then"]),
       h(
         "tbody",
         {},

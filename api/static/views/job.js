@@ -13,6 +13,7 @@ import { Controls } from "./controls.js";
 import { Events } from "./events.js";
 import { Incidents } from "./incidents.js";
 import { JobSettings } from "./job_settings.js";
+import { button, dotted } from "./pieces.js";
 import { Signals } from "./signals.js";
 
 const PARTS = {
@@ -58,11 +59,7 @@ export class JobView {
     this.badge = h("span", {});
     this.facts = h("p", { class: "facts-line muted" });
     this.mode = h("div", { class: "segments", role: "group", "aria-label": "Mode" });
-    this.kill = h(
-      "button",
-      { type: "button", class: "danger", "data-focus": "kill", onclick: () => actions.kill(job).then(this.done) },
-      "Kill switch",
-    );
+    this.kill = button("Kill switch", () => actions.kill(job).then(this.done), { key: "kill", look: "danger" });
     this.notices = h("div", {});
     this.tabs = h("nav", { class: "tabs", "aria-label": `Parts of ${job}` });
     this.content = h("div", {}, loading(`Loading ${job}`));
@@ -192,7 +189,7 @@ export class JobView {
             job.quarantined && `${job.quarantined} in quarantine`,
             dropped && `${plural(dropped, "summary", "summaries")} lost in the trainer`,
           ];
-    const text = said.filter(Boolean).join(" · ");
+    const text = dotted(...said);
     if (this.facts.textContent !== text) this.facts.textContent = text;
   }
 

@@ -2,6 +2,7 @@
 
 import { h } from "../app/dom.js";
 import { session } from "../app/session.js";
+import { facts } from "./pieces.js";
 import { Tokens } from "./tokens.js";
 import { Webhooks } from "./webhooks.js";
 
@@ -34,14 +35,10 @@ const whoami = () =>
     "section",
     { class: "card", "aria-labelledby": "who-title" },
     h("header", {}, h("h2", { id: "who-title" }, "You")),
-    h(
-      "dl",
-      { class: "facts" },
-      h("dt", {}, "Name"),
-      h("dd", {}, session.name),
-      h("dt", {}, "May"),
-      h("dd", {}, session.scopes.join(", ")),
-    ),
+    facts([
+      ["Name", session.name],
+      ["May", session.scopes.join(", ")],
+    ]),
     session.may("admin")
       ? null
       : h("p", { class: "muted small" }, "Webhooks and tokens are for those who may do everything."),
