@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { ask } from "./dialog.js";
 import { h } from "./dom.js";
-import { number, shown, words } from "./format.js";
+import { number, override, words } from "./format.js";
 import { toast } from "./notice.js";
 import { MODES } from "./states.js";
 
@@ -33,15 +33,7 @@ export const diffList = (diff) =>
     "ul",
     { class: "diff" },
     diff.map(({ name, before, after }) =>
-      h(
-        "li",
-        {},
-        h("b", {}, words(name)),
-        " ",
-        h("del", {}, before === null ? "the run’s own" : shown(before)),
-        " → ",
-        h("ins", {}, after === null ? "the run’s own" : shown(after)),
-      ),
+      h("li", {}, h("b", {}, words(name)), " ", h("del", {}, override(before)), " → ", h("ins", {}, override(after))),
     ),
   );
 
@@ -109,10 +101,9 @@ function titleOf(label, value) {
 
 function meanwhile(controls, name) {
   const { desired } = controls.controls.find((one) => one.name === name);
-  const now = desired === null ? "the run’s own" : shown(desired);
   return (
-    `Somebody changed the controls meanwhile: ${controls.issuer}, ${controls.reason}. ${words(name)} is now ${now}, at ` +
-    `generation ${controls.generation}. Apply again to change it from there.`
+    `Somebody changed the controls meanwhile: ${controls.issuer}, ${controls.reason}. ${words(name)} is now ` +
+    `${override(desired)}, at generation ${controls.generation}. Apply again to change it from there.`
   );
 }
 

@@ -19,6 +19,9 @@ export function shown(value) {
   return number(value);
 }
 
+// What a control is overridden with; null where nobody does.
+export const override = (value) => (value === null ? "the run’s own" : shown(value));
+
 export const words = (text) => String(text).replaceAll("_", " ");
 export const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
 export const changes = (overrides) =>
@@ -26,10 +29,9 @@ export const changes = (overrides) =>
     .map(([name, value]) => `${words(name)} = ${shown(value)}`)
     .join(", ");
 
-// What is overridden before and after a change; a control that nobody overrides is the run's own.
+// What is overridden before and after a change.
 export function differences(before, after) {
-  const own = "the run’s own";
-  const said = (overrides, name) => (name in overrides ? shown(overrides[name]) : own);
+  const said = (overrides, name) => override(overrides[name] ?? null);
   const names = [...new Set([...Object.keys(before), ...Object.keys(after)])];
   return names
     .filter((name) => before[name] !== after[name])

@@ -2,7 +2,7 @@
 
 import * as actions from "../app/actions.js";
 import { h, icon, render } from "../app/dom.js";
-import { shown, words } from "../app/format.js";
+import { override, shown, words } from "../app/format.js";
 import { session } from "../app/session.js";
 import { ABOUT, GROUPS } from "./about.js";
 import { nothing } from "./blanks.js";
@@ -96,9 +96,9 @@ export class Controls {
 const possible = (one) => one.liveness === "live" || one.liveness === "next_rollout";
 
 function wanted({ desired, by_person: person }) {
-  if (desired === null) return h("span", { class: "muted" }, "the run’s own");
+  if (desired === null) return h("span", { class: "muted" }, override(desired));
   const who = person ? "person" : "agent";
-  return h("span", { class: "held" }, h("b", { class: "number" }, shown(desired)), " ", icon(who), who);
+  return h("span", { class: "held" }, h("b", { class: "number" }, override(desired)), " ", icon(who), who);
 }
 
 function status(controls) {
