@@ -262,6 +262,20 @@ def test_the_trail_says_from_what_to_what(browser: Browser, service: Service) ->
         expect(verdict).to_contain_text("OK → Critical")
 
 
+def test_charts_whose_library_came_late_are_all_drawn(browser: Browser, service: Service) -> None:
+    with running(service) as url, visiting(browser, url, "/#/jobs/lost/controls") as page:
+        expect(page.locator("tr[data-control]").first).to_be_visible()
+        page.route("**/plotly-*.js", lambda route: route.abort(), times=1)
+        page.get_by_role("link", name="Signals").click()
+        expect(page.locator(".notice")).to_contain_text("The charts cannot be drawn")
+        page.get_by_role("link", name="Events").click()
+        page.go_back()
+        for chart in CHARTS:
+            wait_drawn(page, chart)
+        expect(page.locator(".notice")).to_have_count(0)
+        expect(page.locator("#chart-timeline .bar path").first).to_be_visible()
+
+
 def test_a_critical_job_that_falls_silent_is_said_to_be_both(browser: Browser, service: Service) -> None:
     with running(service) as url, visiting(browser, url, "/#/jobs/lost") as page:
         badges = page.locator(".job-head .state")

@@ -49,8 +49,8 @@ export class Chart {
   async drawOnce(key) {
     const text = JSON.stringify(key);
     if (text === this.drawnKey) return;
-    this.drawnKey = text;
     await this.draw();
+    this.drawnKey = text; // what could not be drawn is tried again
   }
 
   get seen() {
