@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from trimtab.agent.checks import MOST, require
-from trimtab.agent.values import maker, quick, replace
+from trimtab.agent.values import quick, replace
 
 MAD_TO_SD = 1.4826
 """sd / MAD of a normal distribution."""
@@ -130,7 +130,7 @@ class Baseline:
         if anchor is not None and unsettled:
             unsettled -= 1
             anchor = _followed(anchor, x, 1.0 / max(settings.settle - unsettled, settings.warmup), settings)
-        return _baseline(
+        return Baseline(
             average=average,
             anchor=anchor,
             unsettled=unsettled,
@@ -140,12 +140,9 @@ class Baseline:
         )
 
 
-_baseline, _made_level = maker(Baseline), maker(Level)
-
-
 def _floored(location: float, scale: float, settings: BaselineSettings) -> Level:
     floor = max(settings.floor_absolute, settings.floor_relative * abs(location))
-    return _made_level(location=location, scale=max(scale, floor))
+    return Level(location=location, scale=max(scale, floor))
 
 
 def _level(values: tuple[float, ...], settings: BaselineSettings) -> Level:

@@ -152,7 +152,6 @@ class Acknowledgement:
     step: int
 
 
-@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
     """A condition that lasts. One fingerprint has at most one incident that is not resolved."""

@@ -2,7 +2,11 @@
 
 A step of the fold makes some hundreds of them. The `__init__` of a frozen dataclass looks every field up by name and
 goes through `object.__setattr__`, which takes three times as long as writing a slot does; `dataclasses.replace` builds
-the whole value anew by such an `__init__`. What is here does the same by the slots themselves.
+the whole value anew by such an `__init__`. What is here does the same by the slots themselves:
+
+- `replace` stands for that of `dataclasses` in all of `agent/`, but for settings, which check their fields;
+- `quick` goes on what every step makes, so on what a detector finds and remembers;
+- `maker` is for the two of which a step makes dozens, tracks and verdicts.
 """
 
 from __future__ import annotations
@@ -38,10 +42,7 @@ def quick(kind: type[T]) -> type[T]:
 
 
 def maker(kind: Callable[P, T]) -> Callable[P, T]:
-    """A function that makes values of such a dataclass, in less time still: what a class is called through is slow.
-
-    For those that are made dozens of times a step.
-    """
+    """A function that makes values of such a dataclass, in less time still: what a class is called through is slow."""
     return _compiled(kind, "def made(*, {arguments}):\n self = new(kind)", "return self")  # type: ignore[no-any-return]
 
 
