@@ -104,14 +104,14 @@ def _lifted(state: RunState, before: Reported | None, reported: Reported) -> dic
     """
     if reported.generation <= state.commanded:
         return {}
-    agents = {name: value for rung in state.ladder.rungs for name, value in rung.overrides.items()}
+    agents = {name for rung in state.ladder.rungs for name in rung.overrides} - state.person_overrides.keys()
     had = {} if before is None else before.overrides
     return {
         name: value
         for name, value in state.overrides.items()
         if name not in reported.refused
         and reported.overrides.get(name) != value
-        and (had.get(name) == value or name in agents.keys() - state.person_overrides.keys())
+        and (had.get(name) == value or name in agents)
     }
 
 

@@ -122,10 +122,10 @@ def enacted(state: RunState, proposal: Proposal, *, issuer: str) -> Decision:
     if proposal.direction is Direction.RELAX:
         ladder = replace(ladder, rungs=relaxed(ladder.rungs))
     else:
-        before, since = state.overrides, state.incidents[proposal.incident].since_step
+        since = state.incidents[proposal.incident].since_step
         rung = Rung(
             remedy=proposal.remedy,
-            overrides={name: value for name, value in proposal.overrides.items() if before.get(name) != value},
+            overrides=proposal.sets(state.overrides),
             incident=proposal.incident,
             generation=state.generation + 1,
         )

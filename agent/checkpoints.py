@@ -3,8 +3,7 @@
 A checkpoint is judged once, in the first summary that names it. It is healthy where no incident of harm or of broken
 inputs is open, and the mean reward is at least 90 % of its highest so far in the attempt: the signature of a mismatch
 may be there already, since what it does to the policy takes time. One that is not called `ATTEMPT:STEP` can be gone
-back to by hand only, and is passed over. The best is the one with the highest mean reward,
-the newest of equals.
+back to by hand only, and is passed over. The best is the one with the highest mean reward, the newest of equals.
 
 While something is wrong the best is pinned: trainers keep a few checkpoints only, and by the time a run is given up
 they would all be of a broken policy (kyutai-labs/pocket-tts#262).

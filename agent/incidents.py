@@ -121,19 +121,19 @@ def advanced(
     all_of_them = dict(incidents)
     events: list[Event] = []
     for verdict in sorted(verdicts.values(), key=order):
-        key, alarming = fingerprint(now.job, verdict.detector), verdict.state.alarming
+        key, alarms = fingerprint(now.job, verdict.detector), verdict.state.alarming
         before = all_of_them.get(key)
-        if before is None and not alarming:
+        if before is None and not alarms:
             continue
         after = _next(before, verdict, settings, key, now)
         if after is None:
             del all_of_them[key]
             continue
-        if alarming:
+        if alarms:
             root = None if before is not None and before.told else root_of(after, all_of_them, settings.keep_firing_for)
             after = replace(after, cause=None if root is None else root.fingerprint)
             after = advised(after, verdicts, now.applied)
-        after = replace(after, silenced=key in now.silenced or (after.silenced and not alarming))
+        after = replace(after, silenced=key in now.silenced or (after.silenced and not alarms))
         all_of_them[key] = after
         kind = _change(before, after, now)
         if kind is not None:

@@ -176,8 +176,8 @@ def _check_possible(state: RunState, proposal: Proposal) -> None:
         if incident.severity is State.CRITICAL and proposal.direction is Direction.TIGHTEN:
             raise OperatorError(f"proposal: {proposal.id} is no remedy for broken inputs: {incident.message}")
     if state.reported is not None:
-        new = {name: value for name, value in proposal.overrides.items() if state.overrides.get(name) != value}
-        reasons = [state.reported.capabilities.refusal(name, value) for name, value in new.items()]
+        capabilities, new = state.reported.capabilities, proposal.sets(state.overrides)
+        reasons = [capabilities.refusal(name, value) for name, value in new.items()]
         if any(reasons):
             raise OperatorError(f"proposal: {proposal.id} cannot be had any more: {'; '.join(filter(None, reasons))}")
 

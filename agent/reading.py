@@ -101,9 +101,9 @@ class Reading:
 
     def _baseline(self, name: str) -> Baseline | None:
         track, pass_index = self.tracks.get(name), self.step.summary.pass_index
-        if track is None or not pass_index:
-            return None if track is None else track.baseline
-        return track.of_pass(conditioned(name, pass_index))
+        if track is None:
+            return None
+        return track.of_pass(conditioned(name, pass_index)) if pass_index else track.baseline
 
     def distance(self, name: str, which: Reached = "anchor", *, floor: float = 0.0) -> float | None:
         """This step's distance to a reference in robust sd, or in `floor` where that is larger; None without a finite

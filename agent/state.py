@@ -257,7 +257,11 @@ class Proposal:
     def changes(self, before: Mapping[str, ControlValue]) -> dict[str, ControlValue | None]:
         """What it changes of the overrides `before`: the values that it sets, and None for those that it lifts."""
         lifted: dict[str, ControlValue | None] = {name: None for name in before if name not in self.overrides}
-        return lifted | {name: value for name, value in self.overrides.items() if before.get(name) != value}
+        return lifted | self.sets(before)
+
+    def sets(self, before: Mapping[str, ControlValue]) -> dict[str, ControlValue]:
+        """The values that it sets, other than those of the overrides `before`."""
+        return {name: value for name, value in self.overrides.items() if before.get(name) != value}
 
 
 class OperatorVerb(StrEnum):

@@ -19,6 +19,8 @@ from trimtab.agent.regime import CONDITIONED
 from trimtab.agent.run_state import RunState
 from trimtab.agent.tracks import Track
 
+Side = Literal["above", "below"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
@@ -28,7 +30,7 @@ class Threshold:
     detector: str
     statistic: Literal["mean", "median"]
     """Of the signal's latest window: what is compared."""
-    side: Literal["above", "below"]
+    side: Side
     """On which side of the value it alarms."""
     value: float
     pass_index: int | None = None
@@ -100,28 +102,26 @@ def _fixed(config: AgentConfig) -> Iterator[Threshold]:
 
 
 def _reward(config: AgentConfig, state: RunState) -> Iterator[Threshold]:
-    settings, noise, track = config.detectors.reward, state.detectors.reward.noise, state.tracks.get("reward_mean")
+    settings, memory, track = config.detectors.reward, state.detectors.reward, state.tracks.get("reward_mean")
     if track is None:
         return
     if track.peak is not None:
-        fall = max((1 - settings.collapse) * abs(track.peak), settings.margin, settings.collapse_noise * noise)
         yield Threshold(
             signal="reward_mean",
             detector="reward",
             statistic="mean",
             side="below",
-            value=track.peak - fall,
+            value=track.peak - memory.collapse(settings, track.peak),
             rule="collapse",
         )
     best = track.baseline.highest
     if best is not None:
-        fall = max((1 - settings.decline) * abs(best.location), settings.decline_noise * noise)
         yield Threshold(
             signal="reward_mean",
             detector="reward",
             statistic="mean",
             side="below",
-            value=best.location - fall,
+            value=best.location - memory.decline(settings, best.location),
             rule="decline",
             needs="that it lasts",
         )
@@ -150,17 +150,19 @@ def _entropy(config: AgentConfig, state: RunState) -> Iterator[Threshold]:
 
 def _entropy_trend(state: RunState) -> Iterator[Threshold]:
     verdict = state.verdicts.get("entropy_trend")
-    evidence = {} if verdict is None else verdict.evidence
-    for side, limit in (("above", "rise_limit"), ("below", "fall_limit")):
-        if limit in evidence:
-            yield Threshold(
-                signal="entropy",
-                detector="entropy_trend",
-                statistic="median",
-                side="above" if side == "above" else "below",
-                value=evidence["entropy_before"] + evidence[limit],
-                needs="a reward that has not risen with it",
-            )
+    if verdict is None or "entropy_before" not in verdict.evidence:
+        return
+    before = verdict.evidence["entropy_before"]
+    limits: dict[Side, float] = {"above": verdict.evidence["rise_limit"], "below": verdict.evidence["fall_limit"]}
+    for side, limit in limits.items():
+        yield Threshold(
+            signal="entropy",
+            detector="entropy_trend",
+            statistic="median",
+            side=side,
+            value=before + limit,
+            needs="a reward that has not risen with it",
+        )
 
 
 def _drift(config: AgentConfig, state: RunState) -> Iterator[Threshold]:
@@ -171,17 +173,18 @@ def _drift(config: AgentConfig, state: RunState) -> Iterator[Threshold]:
             anchor = None if baseline.anchor is None else channel.size(baseline.anchor.location)
             if anchor is None or anchor <= 0:
                 continue
-            up = max(anchor * getattr(settings, channel.up), channel.least)
-            down = None if channel.down is None else anchor / getattr(settings, channel.down)
-            for side, size in (("above", up), ("below", down)):
-                if size is not None:
-                    falls = (side == "below") is not channel.rest  # of what lacks to 1, more is less of the signal
-                    yield Threshold(
-                        signal=channel.signal,
-                        detector="drift",
-                        statistic="median",
-                        side="below" if falls else "above",
-                        value=channel.size(size),
-                        pass_index=pass_index,
-                        needs="that it lasts",
-                    )
+            more: Side = "below" if channel.rest else "above"  # of what lacks to 1, more is less of the signal
+            less: Side = "above" if channel.rest else "below"
+            sizes = {more: max(anchor * getattr(settings, channel.up), channel.least)}
+            if channel.down is not None:
+                sizes[less] = anchor / getattr(settings, channel.down)
+            for side, size in sizes.items():
+                yield Threshold(
+                    signal=channel.signal,
+                    detector="drift",
+                    statistic="median",
+                    side=side,
+                    value=channel.size(size),
+                    pass_index=pass_index,
+                    needs="that it lasts",
+                )

@@ -91,6 +91,14 @@ class Reward:
         after = self if reward is None or not isfinite(reward) else self._seen(reward, cusum)
         return after, _judged(after, settings, reading)
 
+    def collapse(self, settings: RewardSettings, peak: float) -> float:
+        """How far below the peak of the mean reward it has collapsed."""
+        return max((1 - settings.collapse) * abs(peak), settings.margin, settings.collapse_noise * self.noise)
+
+    def decline(self, settings: RewardSettings, highest: float) -> float:
+        """How far below its highest average the mean reward has declined, where that lasts."""
+        return max((1 - settings.decline) * abs(highest), settings.decline_noise * self.noise)
+
     def _seen(self, reward: float, cusum: Cusum) -> Reward:
         """With one more step in the noise."""
         if self.last is None:
@@ -108,7 +116,7 @@ def _judged(memory: Reward, settings: RewardSettings, reading: Reading) -> Findi
         return Finding(state=state, message="no window of finite rewards")
     evidence = {"reward_mean": mean, "peak": peak, "decline": down, "decline_limit": settings.cusum.h}
     best = reading.level("reward_mean", "highest")
-    limit = max((1 - settings.collapse) * abs(peak), settings.margin, settings.collapse_noise * memory.noise)
+    limit = memory.collapse(settings, peak)
     if peak - mean > limit:
         return Finding(
             state=State.CRITICAL,
@@ -116,12 +124,7 @@ def _judged(memory: Reward, settings: RewardSettings, reading: Reading) -> Findi
             evidence=evidence,
             message=f"reward {mean:.3f} has fallen from its peak {peak:.3f} by more than {limit:.3f}",
         )
-    if (
-        best is not None
-        and down > settings.cusum.h
-        and best.location - mean
-        > max((1 - settings.decline) * abs(best.location), settings.decline_noise * memory.noise)
-    ):
+    if best is not None and down > settings.cusum.h and best.location - mean > memory.decline(settings, best.location):
         return Finding(
             state=State.WARN,
             score=down / settings.cusum.h,

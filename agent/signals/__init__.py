@@ -52,7 +52,7 @@ from trimtab.agent.signals.ratios import (
     twin_clip_fraction_negative,
     update_std,
 )
-from trimtab.agent.signals.step import MIN_TOKENS, Signal, Step, bounds, quantile
+from trimtab.agent.signals.step import MIN_TOKENS, Signal, Step, quantile
 from trimtab.hooks.records import StepSummary
 
 __all__ = [
@@ -65,7 +65,6 @@ __all__ = [
     "ROLLOUTS",
     "SIGNALS",
     "Signal",
-    "bounds",
     "entropy",
     "mismatch_std",
     "quantile",

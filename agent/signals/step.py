@@ -92,10 +92,10 @@ class Step:
 
     def __init__(self, summary: StepSummary) -> None:
         self.summary = summary
-        self.nominal = ClipBounds.nominal(summary.applied)
-        """The log-space bounds that the controls ask for."""
         self.bounds = bounds(summary)
-        """Those that the loss clipped by."""
+        """The log-space bounds that the loss clipped by."""
+        self.nominal = self.bounds if summary.clip_bounds is None else ClipBounds.nominal(summary.applied)
+        """Those that the controls ask for."""
         self._parts = {name: tuple(map(Distribution, sketch.signs())) for name, sketch in summary.sketches.items()}
         self._ample = {
             (name, sign): tokens

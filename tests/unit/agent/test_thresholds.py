@@ -10,7 +10,6 @@ from agent_sessions import Session
 from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Mode, State
 from trimtab.agent.thresholds import Threshold, thresholds
-from trimtab.agent.tracks import span
 
 
 def of(session: Session, signal: str, detector: str) -> list[Threshold]:
@@ -21,7 +20,7 @@ def of(session: Session, signal: str, detector: str) -> list[Threshold]:
 def crossed(session: Session, threshold: Threshold) -> bool | None:
     """Whether the statistic is past the threshold; None while there is no window."""
     track = session.state.tracks.get(threshold.signal)
-    if track is None or len(track.recent) < span(session.config.window, track.cycle):
+    if track is None or not track.is_full(session.config.window):
         return None
     value = {"mean": mean, "median": median}[threshold.statistic](track.recent)
     return value > threshold.value if threshold.side == "above" else value < threshold.value
