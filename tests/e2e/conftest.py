@@ -26,9 +26,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return written
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The browser that is installed; each test has a session of its own in it."""
+    """The browser that is installed; each test has a session of its own in it.
+
+    It ends with the file: while it is there its event loop runs in this thread, where other tests begin their own.
+    """
     with chromium() as running:
         yield running
 

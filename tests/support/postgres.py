@@ -51,7 +51,7 @@ class PostgresServer:
         self.start()
 
     def start(self) -> None:
-        """Start it, and wait until it takes connections. It ends with the tests, even where those are killed."""
+        """Start it, and wait until it takes connections. It ends with the thread that calls this, even a killed one."""
         tied = ["setpriv", "--pdeathsig", "QUIT"] if shutil.which("setpriv") else []
         command = [*tied, str(self._programs / "postgres"), "-D", str(self._data)]
         with (self.folder / "log").open("a") as log:

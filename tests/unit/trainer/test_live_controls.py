@@ -157,13 +157,12 @@ def test_a_pin_outlives_a_resume(tiny: RunConfig, tmp_path: Path) -> None:
     config = changed(tiny, steps=6, checkpoint={"every": 1, "keep": 2})
     operated(config, tmp_path, {2: {"pin": "3:2"}})
     longer = changed(config, steps=9)
-    execute(longer, url="file:nowhere", job="t", out=tmp_path, attempt=4, resume=True)
+    execute(longer, url=f"file:{tmp_path / 'spool'}", job="t", out=tmp_path, attempt=4, resume=True)
     assert Checkpoints(tmp_path / CHECKPOINTS, keep=2).names() == ("3:2", "4:8", "4:9")
 
 
 def test_a_pause_ends_when_a_person_lifts_it_and_leaves_a_checkpoint(tiny: RunConfig, tmp_path: Path) -> None:
     """Which is written for the pause alone: the run is not due for one before its end."""
-    lifting = Service.open(tmp_path / "agent.db")
     config = changed(tiny, checkpoint={"every": 100})
     checkpoints = Checkpoints(tmp_path / CHECKPOINTS, keep=5)
 
@@ -177,7 +176,6 @@ def test_a_pause_ends_when_a_person_lifts_it_and_leaves_a_checkpoint(tiny: RunCo
                 self.operate(OperatorAction(job="t", verb=verb, issuer="me", reason="enough", overrides=lift))
             return super().ingest(summary)
 
-    lifting.close()
     sent = operated_by(Lifted, config, tmp_path, {1: {"paused": True}})
     assert [item.step for item in sent] == list(range(6))
     assert [item.generation for item in sent] == [0, 0, 0, 2, 2, 2]
@@ -192,7 +190,7 @@ def operated_by(kind: type[Service], config: RunConfig, out: Path, plan: Plan) -
     class Transport(local.LocalTransport):
         def __init__(self, path: str, job: str) -> None:
             super().__init__(path, job)
-            self.service = kind(self.service.store)
+            self.service = kind(self.service.database)
 
     from trimtab.hooks.transport import open as opening
 

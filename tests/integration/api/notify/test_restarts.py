@@ -114,7 +114,7 @@ def test_a_database_that_goes_away_and_comes_back_is_waited_for(postgres: Postgr
             await asyncio.to_thread(postgres.stop)
             await asyncio.sleep(1.5)  # longer than the worker waits before it looks again
             assert not running.done()
-            await asyncio.to_thread(postgres.start)
+            postgres.start()  # not in a thread, with whose end it would end
             while not receiver.received:
                 with suppress(OperationalError):  # connections of the pool are found dead one after another
                     await asyncio.to_thread(office.happen, firing())
