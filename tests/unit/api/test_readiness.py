@@ -109,11 +109,13 @@ def test_a_database_that_hangs_holds_up_no_probe_and_is_asked_once(tmp_path: Pat
 
     async def scene() -> None:
         readiness = Readiness(database, IngestQueue(Service(database)), Background(), patience_s=SOON_S)
-        for _ in range(3):
-            (reason,) = await readiness.reasons()
-            assert (reason.field, reason.message) == ("database", "no answer within 0.001 s")
-        assert database.asked == 1
-        database.let_go.set()
+        try:
+            for _ in range(3):  # the disk may take as long, where the machine is busy
+                reasons = {reason.field: reason.message for reason in await readiness.reasons()}
+                assert reasons["database"] == "no answer within 0.001 s"
+            assert database.asked == 1
+        finally:
+            database.let_go.set()  # or the end of the loop waits for its thread
         patient = Readiness(database, IngestQueue(Service(database)), Background())
         assert await patient.reasons() == []
 
