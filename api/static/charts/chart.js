@@ -49,8 +49,13 @@ export class Chart {
   async drawOnce(key) {
     const text = JSON.stringify(key);
     if (text === this.drawnKey) return;
-    await this.draw();
-    this.drawnKey = text; // what could not be drawn is tried again
+    this.drawnKey = text;
+    try {
+      await this.draw();
+    } catch (error) {
+      this.drawnKey = ""; // it is tried again
+      throw error;
+    }
   }
 
   get seen() {
