@@ -1,18 +1,25 @@
-"""`trimtab jobs` and `trimtab archive`."""
+"""`trimtab jobs`, `register`, `attempts` and `archive`."""
 
 from __future__ import annotations
 
 import getpass
-from typing import Annotated
+import json
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from trimtab.agent.config import AgentConfig, with_settings
 from trimtab.agent.state import Mode, State
 from trimtab.api.cli.options import AsJson, Job, Reason, Token, Url
 from trimtab.api.cli.status import show_jobs
+from trimtab.api.cli.tables import as_wide_as_shown, moment, table_of
 from trimtab.api.client import DEFAULT_URL, Client
-from trimtab.api.routes.jobs import Jobs
+from trimtab.api.health_view import JobView
+from trimtab.api.routes.jobs import Attempts, Jobs
+from trimtab.api.settings_file import settings_in, settings_of
+from trimtab.storage.codec import CONFIG
 
 
 def jobs(
@@ -33,6 +40,45 @@ def jobs(
         show_jobs(Console(), found)
 
 
+def register(
+    job: Job,
+    mode: Annotated[Mode | None, typer.Option(help="How far the agent may go; it begins in observe.")] = None,
+    file: Annotated[Path | None, typer.Option("--config", help="TOML file with settings of the job's own.")] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="One setting; it goes over those of the file."),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a job before it reports, with settings of its own: they are fixed by its first step."""
+    given = [settings_in(file), settings_of(words or ())]
+    config: dict[str, Any] | None = None
+    if any(given):
+        whole = AgentConfig()
+        for each in given:
+            whole = with_settings(whole, each)
+        config = json.loads(CONFIG.encode(whole))
+    with Client(url, token) as client:
+        made = client.register(job, config=config, mode=mode)
+    _report(made, f"is registered, in mode {made.mode}", as_json=as_json)
+
+
+def attempts(job: Job, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
+    """Show when a job was begun anew, and how far each attempt came, the newest first."""
+    with Client(url, token) as client:
+        found = list(client.attempts(job))
+    if as_json:
+        print(Attempts(attempts=found, next=None).model_dump_json())
+        return
+    table = table_of("attempt", "steps", "summaries", "from", "to")
+    for one in found:
+        times = map(moment, (one.first_received_at, one.last_received_at))
+        table.add_row(str(one.attempt), f"{one.first_step} to {one.last_step}", str(one.summaries), *times)
+    as_wide_as_shown().print(table if found else "it has not reported yet", highlight=False)
+
+
 def archive(
     job: Job,
     reason: Reason,
@@ -45,8 +91,12 @@ def archive(
     with Client(url, token) as client:
         change = client.unarchive if undo else client.archive
         line = change(job, reason=reason, issuer=getpass.getuser())
+    told = "is watched again" if undo else "is put away; it comes back with its next summary"
+    _report(line, told, as_json=as_json)
+
+
+def _report(line: JobView, told: str, *, as_json: bool) -> None:
     if as_json:
         print(line.model_dump_json())
     else:
-        told = "is watched again" if undo else "is put away; it comes back with its next summary"
-        Console(soft_wrap=True).print(f"{job} {told}", markup=False, highlight=False)
+        Console(soft_wrap=True).print(f"{line.name} {told}", markup=False, highlight=False)

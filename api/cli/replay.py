@@ -22,7 +22,7 @@ from trimtab.api.problem import shown
 from trimtab.api.refold import QUIET, Refolded, refolded
 from trimtab.api.restore import config_of
 from trimtab.api.routes.replay import ReplayView
-from trimtab.api.settings_file import settings_in
+from trimtab.api.settings_file import settings_in, settings_of
 
 
 def replay(
@@ -51,7 +51,7 @@ def replay(
     Exits with 1 when those of any job do not; under other settings (--config, --set) a difference is the answer and
     not a failure. The file is only read, and may be in use.
     """
-    changes = dict(_parsed(text) for text in settings or ())
+    changes = settings_of(settings or ())
     changed = file is not None or bool(changes)
     from_file = settings_in(file)
     if server:
@@ -95,16 +95,6 @@ def _ask(job: str, settings: dict[str, Any], url: str, token: str | None, *, as_
                 console.print(f"{mark} {where}  {event['kind'].replace('_', ' ')}  {event['message']}", markup=False)
     if not settings and not done.identical and not done.relearnt:
         raise typer.Exit(1)
-
-
-def _parsed(text: str) -> tuple[str, Any]:
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise UsageError(f"--set: {text!r} is not NAME=VALUE, such as detectors.mismatch.std_limit=0.3")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
 
 
 def _show_decisions(console: Console, outcome: Refolded) -> None:

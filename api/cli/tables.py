@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from rich.console import Console
 from rich.table import Column, Table
 
@@ -19,3 +21,8 @@ def as_wide_as_shown() -> Console:
     """A console for tables on standard output."""
     console = Console()
     return console if console.is_terminal else Console(width=PIPED_WIDTH)
+
+
+def moment(at: float) -> str:
+    """Unix seconds, as people read them."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Annotated, Protocol
 
 import typer
@@ -17,7 +16,7 @@ from trimtab.api.access.issuing import OVERLAP_S, Issuing, TokenRuleError
 from trimtab.api.access.scopes import Scope
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.options import AsJson, Token, Url
-from trimtab.api.cli.tables import as_wide_as_shown, table_of
+from trimtab.api.cli.tables import as_wide_as_shown, moment, table_of
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.routes.tokens import Issued, TokenList, TokenView, token_view
 from trimtab.hooks.records import RecordError
@@ -185,4 +184,4 @@ def _seconds(option: str, text: str) -> float:
 
 
 def _day(at: float | None, otherwise: str) -> str:
-    return otherwise if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return otherwise if at is None else moment(at)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ from rich.console import Console
 
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.options import AsJson, Token, Url
-from trimtab.api.cli.tables import as_wide_as_shown, table_of
+from trimtab.api.cli.tables import as_wide_as_shown, moment, table_of
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.routes.webhook_views import DeliveryPage, DeliveryView, IssuedWebhook, Trial, Webhooks, WebhookView
 from trimtab.storage.alert import AlertKind, Severity
@@ -191,7 +190,7 @@ def deliveries(
         return
     table = table_of("id", "at", "job", "status", "attempts", "what was wrong", whole="id")
     for one in found:
-        table.add_row(one.id, _time(one.created_at), one.job or "test", one.status.value, str(one.attempts), one.error)
+        table.add_row(one.id, moment(one.created_at), one.job or "test", one.status.value, str(one.attempts), one.error)
     as_wide_as_shown().print(table, highlight=False, markup=False)
 
 
@@ -245,7 +244,3 @@ def _report(one: WebhookView, what: str, as_json: bool) -> None:
 
 def _why(one: DeliveryView) -> str:
     return f": {one.error}" if one.error else ""
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

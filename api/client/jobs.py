@@ -12,6 +12,7 @@ from trimtab.api.health_view import HealthView, JobView
 from trimtab.api.replay_worker import Replayed
 from trimtab.api.routes.jobs import Attempts, Jobs
 from trimtab.api.routes.replay import TIMEOUT_S, ReplayView
+from trimtab.api.routes.settings import SettingsView
 from trimtab.api.routes.summaries import PATH, IngestAnswer
 from trimtab.hooks.records import StepSummary
 from trimtab.storage.codec import SUMMARY
@@ -43,6 +44,10 @@ class JobCalls(Caller):
     def register(self, job: str, *, config: Mapping[str, Any] | None = None, mode: Mode | str | None = None) -> JobView:
         """Make sure that a job exists, with these settings (nested, as JSON) and in this mode."""
         return self._ask(JobView, "PUT", job_path(job), {"config": config, "mode": mode})
+
+    def settings(self, job: str) -> SettingsView:
+        """What a job's agent was set up with."""
+        return self._ask(SettingsView, "GET", job_path(job, "settings"))
 
     def archive(self, job: str, *, reason: str, issuer: str | None = None) -> JobView:
         """Put a job away, until it reports again."""

@@ -2,9 +2,12 @@
 
 import io
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,12 +18,15 @@ from api_runs import drive
 from rich.console import Console
 from typer.testing import CliRunner
 
+from trimtab.agent.checks import ConfigError
 from trimtab.api.cli import app
 from trimtab.api.cli.controls import parsed
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.proposals import written
 from trimtab.api.cli.tables import table_of
 from trimtab.api.client import Client, ClientError
+from trimtab.api.settings_file import SettingsFileError
+from trimtab.hooks.records import StepSummary
 
 
 @pytest.fixture
@@ -177,6 +183,55 @@ def test_a_job_is_put_away_and_brought_back(client: Client, told: Any) -> None:
     assert told("archive", "run", "--reason", "it has finished")["archived_at"] is not None
     assert client.jobs() == []
     assert told("archive", "run", "--undo", "--reason", "a look back")["archived_at"] is None
+
+
+def test_a_job_is_registered_with_settings_of_its_own(client: Client, told: Any, said: Any, tmp_path: Path) -> None:
+    assert said("register", "plain") == "plain is registered, in mode observe\n"
+    assert said("settings", "plain") == "plain: every setting is the default\n"
+    (tmp_path / "own.toml").write_text("window = 7\n[policy]\nbudget = 3\n")
+    single = ("--set", "policy.budget=6", "--set", 'policy.allow=["score_centering"]')
+    assert told("register", "own", "--mode", "auto", "--config", str(tmp_path / "own.toml"), *single)["mode"] == "auto"
+    config = client.settings("own").config
+    assert (config.window, config.policy.budget, config.policy.allow) == (7, 6, ("score_centering",))
+    lines = [line.split() for line in said("settings", "own").splitlines()]
+    assert {line[0]: line[1] for line in lines[1:]} == {
+        "window": "7",
+        "policy.budget": "6",
+        "policy.allow": "score_centering",
+    }
+    assert len(said("settings", "own", "--all").splitlines()) > 50
+    assert told("settings", "own") == json.loads(client.settings("own").model_dump_json())
+    with pytest.raises(SettingsFileError, match="'budget' is not NAME=VALUE"):
+        said("register", "other", "--set", "budget")
+    with pytest.raises(ConfigError, match=r"policy\.bugdet: no such setting"):
+        said("register", "other", "--set", "policy.bugdet=6")
+    assert [one.name for one in client.jobs()] == ["own", "plain"]
+
+
+def test_attempts_and_signals_are_shown(ill: Plant, client: Client, told: Any, said: Any) -> None:
+    assert ill.job == "run"
+    assert [line.split()[:5] for line in said("attempts", "run").splitlines()[1:]] == [["1", "0", "to", "11", "12"]]
+    assert told("attempts", "run")["attempts"] == [asdict(one) for one in client.attempts("run")]
+    rows = {line.split()[0]: line.split()[1:4] for line in said("signals", "run").splitlines()[1:]}
+    assert rows["reward_mean"] == ["0", "to", "11"]
+    found = client.signals("run", ["reward_mean", "mismatch_std"])
+    lines = [line.split() for line in said("signals", "run", "reward_mean", "mismatch_std").splitlines()]
+    assert lines[0] == ["step", "reward_mean", "mismatch_std"]
+    columns = [[f"{value:.6g}" for value in one.values if value is not None] for one in found.series]
+    assert lines[1:] == [[str(step), *row] for step, row in enumerate(zip(*columns, strict=True))]
+    assert told("signals", "run", "mismatch_std", "--points", "5")["series"][0]["steps"][-1] == 11
+    assert said("signals", "run", "nothing") == "nothing was observed of these\n"
+
+
+def test_a_value_that_is_not_finite_is_shown_by_its_name(client: Client, said: Any) -> None:
+    for step, loss in enumerate((0.5, math.nan, math.inf)):
+        client.ingest(StepSummary(job="run", attempt=1, step=step, scalars={"loss": loss}))
+    assert [line.split() for line in said("signals", "run", "loss").splitlines()[1:]] == [
+        ["0", "0.5"],
+        ["1", "nan"],
+        ["2", "+inf"],
+    ]
+    assert said("signals", "run").splitlines()[1].split() == ["loss", "0", "to", "2", "+inf", "0.5", "0.5"]
 
 
 def test_the_trail_is_told_as_text_and_as_lines(ill: Plant, client: Client, said: Any) -> None:
