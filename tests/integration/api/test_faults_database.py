@@ -27,6 +27,8 @@ from trimtab.storage.codec import RUN_STATE
 
 STEPS = 60
 FAST = Backoff(first=0.05, cap=0.2)
+GONE_S = 30
+"""For which the database is gone: longer than any single wait in the service, connections and probes included."""
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +65,11 @@ def test_while_the_database_is_gone_trainers_keep_their_summaries_and_deliver_th
             eventually(lambda: [job.rows for job in service.store.jobs()] == [20])
             postgres.stop()
             try:
+                back = time.monotonic() + GONE_S
                 for summary in summaries[20:50]:
                     transport.send(Report(summary))
+                    time.sleep(GONE_S / 30)
+                assert time.monotonic() >= back
                 eventually(lambda: http.get("/readyz").status_code == 503)
                 assert [one["field"] for one in http.get("/readyz").json()["errors"]] == ["database"]
                 assert http.get("/livez").json() == {"status": "ok"}
