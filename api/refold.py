@@ -43,7 +43,8 @@ class Refolded:
     added: list[dict[str, Any]]
     """Decisions that are made now, and were not at the time."""
     state_compared: bool
-    """False where the stored state is of another version, or there is none: then only the events were compared."""
+    """False where none is stored of the last row, as while the service is at work, or only one of another version: then
+    the events alone were compared."""
     first: int = 1
     """The ledger row that the replay began with: what the summaries before it said is gone."""
     relearnt: bool = False

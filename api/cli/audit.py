@@ -19,7 +19,7 @@ from trimtab.api.cli.options import Db
 from trimtab.api.ledgers import database_to_read
 from trimtab.storage.audit import Audit, BrokenChainError, Head, Link, line, link_of, verified
 
-audit = typer.Typer(help="Check and export the audit log.", no_args_is_help=True)
+audit = typer.Typer(help="Check and export the audit log.", add_completion=False, no_args_is_help=True)
 
 
 @audit.command()

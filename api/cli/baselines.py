@@ -41,4 +41,6 @@ def _number(value: float | None) -> str:
 
 
 def _told(one: Threshold) -> str:
-    return f"{one.statistic} {one.side} {one.value:.4g} ({one.detector})"
+    rule = f": {one.rule}" if one.rule else ""
+    needs = f", needs {one.needs}" if one.needs else ""
+    return f"{one.statistic} {one.side} {one.value:.4g} ({one.detector}{rule}{needs})"

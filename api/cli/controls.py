@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from collections.abc import Sequence
 from typing import Annotated
@@ -13,7 +12,7 @@ from rich.text import Text
 
 from trimtab.agent.state import Mode
 from trimtab.api.cli.errors import UsageError
-from trimtab.api.cli.options import AsJson, Job, Token, Url
+from trimtab.api.cli.options import AsJson, Job, Token, Url, issuer_of
 from trimtab.api.cli.tables import as_wide_as_shown, table_of
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.controls_view import ControlsView
@@ -43,7 +42,7 @@ def controls(
         raise UsageError("reason: missing; say why with --reason")
     with Client(url, token) as client:
         if overrides and reason is not None:
-            issuer = getpass.getuser()
+            issuer = issuer_of(token)
             view = client.patch_controls(job, overrides, reason=reason, base_generation=base_generation, issuer=issuer)
         else:
             view = client.controls(job)
@@ -68,7 +67,7 @@ def mode(
         if wanted is None or reason is None:
             found = client.mode(job)
         else:
-            found = client.set_mode(job, wanted, reason=reason, issuer=getpass.getuser())
+            found = client.set_mode(job, wanted, reason=reason, issuer=issuer_of(token))
     if as_json:
         print(ModeView(job=job, mode=found).model_dump_json())
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trimtab.agent.state import Incident, Phase, Silence
-from trimtab.api.cli.options import AsJson, Detector, Job, Reason, Token, Url
+from trimtab.api.cli.options import AsJson, Detector, Job, Reason, Token, Url, issuer_of
 from trimtab.api.cli.status import STYLE
 from trimtab.api.cli.tables import as_wide_as_shown, table_of
 from trimtab.api.cli.telling import by_weight, telling
@@ -52,7 +51,7 @@ def ack(
 ) -> None:
     """Say that you look after an incident, for as long as it gets no worse."""
     with Client(url, token) as client:
-        incident = client.acknowledge(job, detector, reason=reason, issuer=getpass.getuser())
+        incident = client.acknowledge(job, detector, reason=reason, issuer=issuer_of(token))
     if as_json:
         print(Acknowledged(incident=incident).model_dump_json())
     else:
@@ -75,7 +74,7 @@ def silence(
 ) -> None:
     """Be told nothing of a detector's incidents. They are judged and acted on all the same."""
     with Client(url, token) as client:
-        _show(job, client.silence(job, detector, reason=reason, steps=steps, issuer=getpass.getuser()), as_json)
+        _show(job, client.silence(job, detector, reason=reason, steps=steps, issuer=issuer_of(token)), as_json)
 
 
 def unsilence(
@@ -83,7 +82,7 @@ def unsilence(
 ) -> None:
     """Be told of a detector's incidents again."""
     with Client(url, token) as client:
-        _show(job, client.unsilence(job, detector, reason=reason, issuer=getpass.getuser()), as_json)
+        _show(job, client.unsilence(job, detector, reason=reason, issuer=issuer_of(token)), as_json)
 
 
 def _carer(incident: Incident) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import getpass
-
 from rich.console import Console
 
-from trimtab.api.cli.options import AsJson, Job, Reason, Token, Url
+from trimtab.api.cli.options import AsJson, Job, Reason, Token, Url, issuer_of
 from trimtab.api.client import DEFAULT_URL, Client
 
 
 def kill(job: Job, reason: Reason, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
     """Lift every override of a job and take the agent's hands off it."""
     with Client(url, token) as client:
-        controls = client.kill(job, reason=reason, issuer=getpass.getuser())
+        controls = client.kill(job, reason=reason, issuer=issuer_of(token))
     if as_json:
         print(controls.model_dump_json())
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from typing import Annotated
 
 import typer
@@ -28,3 +29,8 @@ Db = Annotated[
         "password, better in the variable, since everybody on the machine sees a command line.",
     ),
 ]
+
+
+def issuer_of(token: str | None) -> str | None:
+    """Who asks for a change: whoever is logged in here, or None where a token says it better, even in a container."""
+    return getpass.getuser() if token is None else None

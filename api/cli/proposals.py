@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from trimtab.api.cli.errors import UsageError
-from trimtab.api.cli.options import AsJson, Job, Reason, Token, Url
+from trimtab.api.cli.options import AsJson, Job, Reason, Token, Url, issuer_of
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.proposal_view import ProposalView
 from trimtab.api.routes.proposals import Proposals
@@ -59,7 +58,7 @@ def _decide(what: str, job: str, number: int, reason: str, url: str, token: str 
             raise UsageError(f"number: proposal {number} of {job} does not stand; standing: {there}")
         proposal = standing[number]
         decide = client.approve if what == "approve" else client.reject
-        view = decide(job, proposal, reason=reason, issuer=getpass.getuser())
+        view = decide(job, proposal, reason=reason, issuer=issuer_of(token))
     if as_json:
         print(view.model_dump_json())
         return

@@ -121,7 +121,8 @@ def _show_line(console: Console, outcome: Refolded, *, changed: bool) -> None:
     told = f"{outcome.job}: {outcome.entries} entries{begun}, {len(outcome.events)} events: "
     difference = outcome.difference
     if difference is None:
-        rest = "" if outcome.state_compared or not outcome.entries else " (the stored state is of another version)"
+        compared = outcome.state_compared or not outcome.entries
+        rest = "" if compared else " (events only: no state of this version is stored of its last row)"
         console.print(Text.assemble(told, ("identical", "green"), rest), highlight=False, soft_wrap=True)
         return
     what = "differs under these settings" if changed else "NOT identical"

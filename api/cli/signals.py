@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.options import AsJson, Job, Token, Url
 from trimtab.api.cli.tables import as_wide_as_shown, table_of
 from trimtab.api.client import DEFAULT_URL, Client
@@ -29,6 +30,8 @@ def signals(
     """Show what was measured in a job, over its steps."""
     with Client(url, token) as client:
         found = client.signals(job, names or None, attempt=attempt, points=points)
+    if unknown := [name for name in names or () if name not in found.names]:
+        raise UsageError(f"names: {job} has no signal {unknown[0]!r}; `trimtab signals {job}` lists those that it has")
     if as_json:
         print(found.model_dump_json())
     elif names:
@@ -53,7 +56,7 @@ def _show_steps(found: Signals) -> None:
     columns = [dict(zip(one.steps, _values(one), strict=True)) for one in found.series]
     for step in sorted({step for column in columns for step in column}):
         table.add_row(*map(Text, (str(step), *(column.get(step, "") for column in columns))))
-    as_wide_as_shown().print(table if table.row_count else "nothing was observed of these", highlight=False)
+    as_wide_as_shown().print(table if table.row_count else "not observed in this attempt", highlight=False)
 
 
 def _values(series: Series) -> list[str]:

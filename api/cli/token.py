@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Protocol
 
 import typer
@@ -24,7 +25,7 @@ from trimtab.storage.database import Database
 from trimtab.storage.tokens import SpentTokenError, Tokens, UnknownTokenError
 from trimtab.storage.values import Origin
 
-token = typer.Typer(help="Make, list, replace and revoke tokens.", no_args_is_help=True)
+token = typer.Typer(help="Make, list, replace and revoke tokens.", add_completion=False, no_args_is_help=True)
 
 UNITS = {"m": 60, "h": 3600, "d": 86_400}
 Db = Annotated[
@@ -53,7 +54,7 @@ def create(
 ) -> None:
     """Make a token. It is printed, alone, on standard output, and shown this once."""
     expires_in = None if expires is None else _seconds("expires", expires)
-    with _desk(db, url, token) as desk:
+    with _desk(db, url, token, make=True) as desk:
         _show(desk.create_token(name, scope, job=job, expires_in=expires_in), as_json)
 
 
@@ -147,15 +148,21 @@ class _AtDatabase:
 
 
 @contextmanager
-def _desk(db: str | None, url: str, token: str | None) -> Iterator[_Desk]:
+def _desk(db: str | None, url: str, token: str | None, *, make: bool = False) -> Iterator[_Desk]:
     if db is None:
         with Client(url, token) as client:
             yield client
         return
+    is_new = "://" not in db and not Path(db).expanduser().exists()
+    if is_new and not make:
+        raise UsageError(f"db: there is no file {db}")
     database = Database(db)
     try:
         database.migrate()
         yield _AtDatabase(database)
+        if is_new:
+            told = f"{Path(database.name).absolute()} was not there, and is new; it is the one to serve"
+            Console(stderr=True, soft_wrap=True).print(told, highlight=False, markup=False)
     except (TokenRuleError, RecordError, UnknownTokenError, SpentTokenError) as error:
         raise UsageError(str(error)) from error
     finally:

@@ -16,7 +16,9 @@ from trimtab.api.routes.webhook_views import DeliveryPage, DeliveryView, IssuedW
 from trimtab.storage.alert import AlertKind, Severity
 from trimtab.storage.delivery import Status
 
-webhook = typer.Typer(help="Tell people, pagers and programs of what is wrong.", no_args_is_help=True)
+webhook = typer.Typer(
+    help="Tell people, pagers and programs of what is wrong.", add_completion=False, no_args_is_help=True
+)
 
 Which = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Its id or its name.")]
 Why = Annotated[str, typer.Option(help="Why, for the audit log.")]
@@ -91,7 +93,7 @@ def list_webhooks(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson =
     for one in found:
         standing = "enabled" if one.enabled else f"disabled: {one.disabled_reason}"
         table.add_row(one.id, one.name, one.shape, one.url, " ".join(one.jobs), one.severity.value, standing)
-    as_wide_as_shown().print(table, highlight=False, markup=False)
+    as_wide_as_shown().print(table if found else "nobody is told yet", highlight=False, markup=False)
 
 
 @webhook.command()

@@ -220,7 +220,8 @@ def test_attempts_and_signals_are_shown(ill: Plant, client: Client, told: Any, s
     columns = [[f"{value:.6g}" for value in one.values if value is not None] for one in found.series]
     assert lines[1:] == [[str(step), *row] for step, row in enumerate(zip(*columns, strict=True))]
     assert told("signals", "run", "mismatch_std", "--points", "5")["series"][0]["steps"][-1] == 11
-    assert said("signals", "run", "nothing") == "nothing was observed of these\n"
+    with pytest.raises(UsageError, match=r"^names: run has no signal 'nothing'; `trimtab signals run` lists"):
+        said("signals", "run", "mismatch_std", "nothing")
 
 
 def test_a_value_that_is_not_finite_is_shown_by_its_name(client: Client, said: Any) -> None:
@@ -276,7 +277,8 @@ def test_the_service_replays_a_job(ill: Plant, client: Client, told: Any, said: 
 
 def test_the_baselines_are_told(ill: Plant, said: Any) -> None:
     out = said("baselines", ill.job)
-    assert "mean above 0.2 (mismatch)" in out
+    assert "mean above 0.2 (mismatch, needs clip_fraction_positive above its own)" in out
+    assert " (reward: collapse)" in out
 
 
 @pytest.mark.parametrize("text", ["clip_high", "=3", "clip_high=[1]", 'clip_high={"a":1}'])

@@ -21,7 +21,8 @@ def test_the_first_token_is_made_at_the_database_and_opens_a_service_that_others
     made = trimtab("token", "create", "root", "--scope", "admin", "--db", db)
     root = made.stdout.strip()
     assert root.startswith("ttb_")
-    assert made.stderr == "root: admin for every job, until it is revoked. Keep it now: it is not shown again.\n"
+    said = "root: admin for every job, until it is revoked. Keep it now: it is not shown again."
+    assert made.stderr.splitlines()[0] == said
     with serving(db, "--host", "0.0.0.0") as (_, url):
         with Client(url.replace("0.0.0.0", "127.0.0.1"), root) as client:
             assert client.whoami().name == "root"
@@ -78,6 +79,17 @@ def test_tokens_are_listed_replaced_and_revoked_at_the_database(db: Path, capsys
     assert (spent.returncode, spent.stderr) == (2, f"error: token: {id} is revoked or has expired; create another\n")
 
 
+def test_only_the_first_token_makes_a_database_and_says_which(tmp_path: Path, capsys: Capture) -> None:
+    db = tmp_path / "typo.db"
+    for arguments in (("list",), ("rotate", "nope"), ("revoke", "nope")):
+        done = trimtab_here(capsys, "token", *arguments, "--db", db)
+        assert (done.returncode, done.stderr) == (2, f"error: db: there is no file {db}\n")
+    assert not db.exists()
+    made = trimtab_here(capsys, "token", "create", "root", "--scope", "admin", "--db", db)
+    assert made.stderr.endswith(f"{db} was not there, and is new; it is the one to serve\n")
+    assert "new" not in trimtab_here(capsys, "token", "create", "root", "--scope", "admin", "--db", db).stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -90,6 +102,7 @@ def test_tokens_are_listed_replaced_and_revoked_at_the_database(db: Path, capsys
     ],
 )
 def test_mistakes_are_told_in_one_line(db: Path, capsys: Capture, arguments: tuple[str, ...], told: str) -> None:
+    Service.open(db).close()
     done = trimtab_here(capsys, "token", *arguments, "--db", db)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {told}")
