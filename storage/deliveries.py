@@ -70,14 +70,20 @@ class Deliveries:
     def settle(self, claim: Claim, settled: Settlement, now: float) -> None:
         """Put on record what an attempt came to, and let others have the endpoint.
 
-        A worker that lost its lease has nothing to say any more, unless the message arrived.
+        A worker that lost its lease has nothing to say any more, unless the message arrived: that is so whatever was
+        decided meanwhile. What an address answers says nothing of another that the endpoint has got since.
         """
         endpoint, arrived = claim.endpoint.id, settled.status is Status.DELIVERED
-        still = (Status.PENDING, Status.SUPERSEDED) if arrived else (Status.PENDING,)
+        still = (Status.PENDING, Status.SUPERSEDED, Status.DEAD) if arrived else (Status.PENDING,)
         with self._database.write() as connection:
-            rest = {} if settled.not_before is None else {"not_before": settled.not_before}
-            if not _freed(connection, claim, **rest) and not arrived:
+            mine = _freed(connection, claim)
+            if not mine and not arrived:
                 return
+            if not arrived and found(connection, endpoint).url != claim.endpoint.url:
+                settled = _elsewhere(claim, settled, now)
+            if settled.not_before is not None:
+                rest = update(EndpointRow).where(EndpointRow.id == endpoint)
+                connection.execute(rest.values(not_before=settled.not_before))
             if settled.disable:
                 hold_pending(connection, endpoint)
             values: dict[str, Any] = {"status": settled.status, "answer": settled.answer, "error": settled.error}
@@ -274,7 +280,15 @@ def _claimed(connection: Connection, endpoint: Endpoint, now: float, *, lease: s
 _FREE: dict[str, Any] = {"lease": None, "leased_until": None}
 
 
-def _freed(connection: Connection, claim: Claim, **rest: float) -> bool:
-    """Let others have the endpoint; whether it was still this worker's."""
+def _freed(connection: Connection, claim: Claim) -> bool:
+    """Let others have the endpoint, which is locked until the transaction ends; whether it was still this worker's."""
     mine = EndpointRow.id == claim.endpoint.id, EndpointRow.lease == claim.lease
-    return bool(connection.execute(update(EndpointRow).where(*mine).values(**_FREE, **rest)).rowcount)
+    return bool(connection.execute(update(EndpointRow).where(*mine).values(**_FREE)).rowcount)
+
+
+def _elsewhere(claim: Claim, settled: Settlement, now: float) -> Settlement:
+    """What becomes of a message that did not arrive at an address that is no longer the endpoint's: the present one is
+    tried at once, if any try is left."""
+    left = claim.delivery.attempts < claim.delivery.tries
+    status, next_at = (Status.PENDING, now) if left else (Status.DEAD, None)
+    return replace(settled, status=status, next_at=next_at, not_before=None, disable="")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from trimtab.storage import audit, outbox
 from trimtab.storage.alert import Alert, AlertKind, AlertPhase, Severity
@@ -117,27 +119,42 @@ class Endpoints:
             number = connection.execute(select(func.count()).select_from(EndpointRow)).scalar_one()
             if number >= MAX_ENDPOINTS:
                 raise EndpointConflictError(f"name: there are {number} webhooks, and no more can be had; remove one")
-            _check_name(connection, endpoint.name, endpoint.id)
             row = _as_row(endpoint)
-            connection.execute(insert(EndpointRow).values(**row))
+            with _alone(endpoint.name):
+                connection.execute(insert(EndpointRow).values(**row))
             _look_again(connection, endpoint.created_at)
             detail = {"webhook": endpoint.id, "after": _shown(row)}
             audit.append(connection, [_deed("webhook_added", endpoint.created_at, origin, reason, detail)])
 
-    def change(self, endpoint: str, changes: Mapping[str, Any], *, now: float, origin: Origin, reason: str) -> Endpoint:
+    def change(
+        self,
+        endpoint: str,
+        changes: Callable[[Endpoint], Mapping[str, Any]],
+        *,
+        now: float,
+        origin: Origin,
+        reason: str,
+    ) -> Endpoint:
         """Replace fields of one, by name; one that is enabled again is told of what fires.
+
+        `changes` says which, given the endpoint as it is, and nobody else changes it meanwhile. What it raises goes on,
+        and nothing is changed. At another address what is on its way is tried at once.
 
         Raises:
             UnknownEndpointError: there is no such endpoint. EndpointConflictError: the name is taken.
         """
         with self._database.write() as connection:
-            before = _as_row(found(connection, endpoint, lock=True))
-            _check_name(connection, changes.get("name", before["name"]), endpoint)
-            after = before | _columns(changes)
+            present = found(connection, endpoint, lock=True)
+            before = _as_row(present)
+            after = before | _columns(changes(present))
             if after["enabled"] and not before["enabled"]:
-                after["disabled_reason"] = ""
+                after |= {"disabled_reason": "", "not_before": None}
                 _begin_again(connection, endpoint)
-            connection.execute(update(EndpointRow).where(EndpointRow.id == endpoint).values(**after))
+            if after["url"] != before["url"]:
+                after["not_before"] = None
+                _hasten(connection, endpoint, now)
+            with _alone(after["name"]):
+                connection.execute(update(EndpointRow).where(EndpointRow.id == endpoint).values(**after))
             if before["enabled"] and not after["enabled"]:
                 disable(connection, endpoint, reason, now)
             _look_again(connection, now)
@@ -202,10 +219,13 @@ def _columns(changes: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _check_name(connection: Connection, name: str, endpoint: str) -> None:
-    taken = select(EndpointRow.id).where(EndpointRow.name == name, EndpointRow.id != endpoint)
-    if connection.execute(taken).first() is not None:
-        raise EndpointConflictError(f"name: there is a webhook {name!r}; give another name")
+@contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """Write an endpoint with this name, which the database lets one have; who looked first could be overtaken."""
+    try:
+        yield
+    except IntegrityError as error:
+        raise EndpointConflictError(f"name: there is a webhook {name!r}; give another name") from error
 
 
 def disable(connection: Connection, endpoint: str, reason: str, now: float) -> None:
@@ -223,6 +243,13 @@ def hold_pending(connection: Connection, endpoint: str) -> None:
     pending = DeliveryRow.endpoint_id == endpoint, DeliveryRow.status == "pending"
     numbers = select(DeliveryRow.number).where(*pending).order_by(DeliveryRow.number)
     connection.execute(numbers.with_for_update()).all()
+
+
+def _hasten(connection: Connection, endpoint: str, now: float) -> None:
+    """Have what is on its way to an endpoint tried at once."""
+    hold_pending(connection, endpoint)
+    pending = DeliveryRow.endpoint_id == endpoint, DeliveryRow.status == "pending"
+    connection.execute(update(DeliveryRow).where(*pending).values(next_at=now))
 
 
 def _begin_again(connection: Connection, endpoint: str) -> None:

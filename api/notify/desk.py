@@ -75,16 +75,23 @@ class Desk:
     def change(self, endpoint: str, wanted: Mapping[str, Any], *, origin: Origin, reason: str) -> Endpoint:
         """Change what was checked. Raises as `add`, and `UnknownEndpointError`."""
         fields = {name: value for name, value in wanted.items() if name not in TIMES}
-        if fields.keys() != wanted.keys():
-            fields["timing"] = _timed(self.endpoints.get(endpoint).timing, wanted)
-        return self.endpoints.change(endpoint, fields, now=self.clock(), origin=origin, reason=reason)
+
+        def changes(present: Endpoint) -> dict[str, Any]:
+            return fields if fields.keys() == wanted.keys() else fields | {"timing": _timed(present.timing, wanted)}
+
+        return self.endpoints.change(endpoint, changes, now=self.clock(), origin=origin, reason=reason)
 
     def rotate(self, endpoint: str, *, overlap: float, origin: Origin, reason: str) -> Endpoint:
-        """Give it a new secret; for `overlap` seconds the old one signs too. Raises `UnknownEndpointError`."""
-        now = self.clock()
-        old = self.endpoints.get(endpoint).secret
-        fields = {"secret": new_secret(), "previous_secret": old, "previous_until": now + overlap}
-        return self.endpoints.change(endpoint, fields, now=now, origin=origin, reason=reason)
+        """Give it a new secret; for `overlap` seconds the one that it has signs too, and one before it no more.
+
+        Raises `UnknownEndpointError`.
+        """
+        now, secret = self.clock(), new_secret()
+
+        def changes(present: Endpoint) -> dict[str, Any]:
+            return {"secret": secret, "previous_secret": present.secret, "previous_until": now + overlap}
+
+        return self.endpoints.change(endpoint, changes, now=now, origin=origin, reason=reason)
 
 
 def signs(endpoint: Endpoint) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -175,6 +176,17 @@ class Office:
     def statuses(self) -> list[tuple[Status, int, int | None]]:
         """Of every delivery to the first endpoint: what became of it, attempts, and the last answer."""
         return [(one.status, one.attempts, one.answer) for one in self.log()]
+
+    def wait_until_held_up(self, transactions: int = 1) -> None:
+        """Wait until so many transactions wait for a lock that another has, on PostgreSQL."""
+        give_up = time.monotonic() + 60
+        while time.monotonic() < give_up:
+            with self.database.read() as connection:
+                held_up = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                held_up += " AND datname = current_database()"
+                if connection.exec_driver_sql(held_up).scalar_one() >= transactions:
+                    return
+        raise AssertionError("nobody waits")
 
     def close(self) -> None:
         """Close the database."""

@@ -69,7 +69,7 @@ def test_a_message_waits_until_it_is_delivered_or_given_up_or_nobody_wants_it(da
     deliveries.settle(claims["one"], dead, 31.0)
     deliveries.release(claims["two"])
     assert backlog(database) == Backlog(grouping=NOTHING, delivery=Waiting(rows=1, since=20.0), dead=1)
-    endpoints.change("two", {"enabled": False}, now=32.0, origin=Origin(), reason="not now")
+    endpoints.change("two", lambda _: {"enabled": False}, now=32.0, origin=Origin(), reason="not now")
     assert backlog(database).delivery == NOTHING
 
 

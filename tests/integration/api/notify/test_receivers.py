@@ -101,7 +101,7 @@ def test_whoever_is_gone_is_not_asked_again(office: Office) -> None:
         found = office.endpoints.get("ep_1")
         assert (found.enabled, found.disabled_reason) == (False, "the receiver says that it is gone (410)")
         assert office.statuses() == [(Status.DEAD, 1, 410)]
-        office.endpoints.change("ep_1", {"enabled": True}, now=office.clock(), origin=Origin(), reason="back")
+        office.endpoints.change("ep_1", lambda _: {"enabled": True}, now=office.clock(), origin=Origin(), reason="back")
         office.work()
         assert office.endpoints.get("ep_1").disabled_reason == ""
     assert sorted(one.json["data"]["job"] for one in receiver.received[1:]) == ["other", "run"]

@@ -202,19 +202,12 @@ def test_whoever_finds_an_endpoint_gone_waits_for_whoever_changes_it(postgres: P
         with office.database.write() as connection:  # a person's change takes the endpoint, then its messages
             found(connection, "ep_1", lock=True)
             settling.start()
-            give_up = time.monotonic() + 60
-            while not _waits_for_a_lock(office):
-                assert time.monotonic() < give_up
+            office.wait_until_held_up()
             hold_pending(connection, "ep_1")
         settling.join()
         assert not office.endpoints.get("ep_1").enabled
         assert office.statuses() == [(Status.DEAD, 1, 410)]
         office.close()
-
-
-def _waits_for_a_lock(office: Office) -> bool:
-    with office.database.read() as connection:
-        return bool(connection.exec_driver_sql("SELECT count(*) FROM pg_locks WHERE NOT granted").scalar_one())
 
 
 def test_what_was_settled_long_ago_is_forgotten(office: Office) -> None:
