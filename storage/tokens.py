@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
@@ -110,6 +111,8 @@ class Tokens:
     def rotate(self, id: str, digest: str, *, old_until: float, deed: Deed) -> StoredToken:
         """Give a token another secret; the one that it has is taken until `old_until`, and one before it no more.
 
+        Sessions end with the secret that opened them at the latest.
+
         Raises:
             UnknownTokenError: no token has that id.
             SpentTokenError: it is revoked or has expired.
@@ -122,6 +125,11 @@ class Tokens:
             connection.execute(update(TokenRow).where(TokenRow.id == id).values(**values))
             if old_until <= deed.at:
                 connection.execute(delete(SessionRow).where(SessionRow.token_id == id))
+            if token.old_until is not None and deed.at < token.old_until:  # may be of the secret before it, if so short
+                short = SessionRow.token_id == id, SessionRow.expires_at <= token.old_until
+                connection.execute(delete(SessionRow).where(*short))
+            outlasting = SessionRow.token_id == id, SessionRow.expires_at > old_until
+            connection.execute(update(SessionRow).where(*outlasting).values(expires_at=old_until))
             audit.append(connection, [deed])
             return _found(connection, id)
 
@@ -131,16 +139,19 @@ class Tokens:
             for id, at in sorted(times.items()):
                 connection.execute(update(TokenRow).where(TokenRow.id == id).values(last_used_at=at))
 
-    def open_session(self, session: StoredSession, deed: Deed) -> None:
-        """Let a browser in, and forget the sessions that have expired."""
+    def open_session(self, session: StoredSession, deed: Deed, *, shown: str) -> None:
+        """Let a browser in that showed the secret with the digest `shown`, for no longer than that is taken; and forget
+        the sessions that have expired. Raises `UnknownTokenError`.
+        """
         with self._database.write() as connection:
+            token = _found(connection, session.token)
             connection.execute(delete(SessionRow).where(SessionRow.expires_at <= session.created_at))
             connection.execute(
                 insert(SessionRow).values(
                     digest=session.digest,
                     token_id=session.token,
                     created_at=session.created_at,
-                    expires_at=session.expires_at,
+                    expires_at=min(session.expires_at, _end_of(token, shown, session.created_at)),
                 )
             )
             audit.append(connection, [deed])
@@ -150,6 +161,13 @@ class Tokens:
         with self._database.write() as connection:
             if connection.execute(delete(SessionRow).where(SessionRow.digest == digest)).rowcount:
                 audit.append(connection, [deed])
+
+
+def _end_of(token: StoredToken, digest: str, now: float) -> float:
+    """Until when a secret is taken, as far as that is known: not any more where it was replaced meanwhile."""
+    if digest == token.digest:
+        return math.inf
+    return now if digest != token.old_digest or token.old_until is None else token.old_until
 
 
 def _found(connection: Connection, id: str) -> StoredToken:

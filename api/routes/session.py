@@ -63,8 +63,9 @@ async def log_in(
     principal: PrincipalOf,
 ) -> SessionView:
     """Sets the cookie, which no script can read and no other site can have sent. It lasts half a day."""
-    holder = await doorman.holder(asked.token.strip(), principal.ip)
-    if not holder.may(Scope.READ) or holder.token is None:
+    text = asked.token.strip()
+    holder, shown = await doorman.holder(text, principal.ip), tokens.parsed(text)
+    if not holder.may(Scope.READ) or holder.token is None or shown is None:
         message = f"the token {holder.name!r} may not read, and so opens no page; log in with one that may"
         raise ApiError(HTTPStatus.FORBIDDEN, "token", message)
     doorman.check_pace(holder, CONTROL, request.method)
@@ -72,7 +73,8 @@ async def log_in(
     stored = StoredSession(
         digest=tokens.digest(secret), token=holder.token, created_at=now, expires_at=now + sessions.LIFETIME_S
     )
-    await run_in_threadpool(doorman.tokens.open_session, stored, Deed(action="log_in", at=now, origin=holder.origin))
+    deed = Deed(action="log_in", at=now, origin=holder.origin)
+    await run_in_threadpool(doorman.tokens.open_session, stored, deed, shown=shown.digest)
     doorman.keyring.forget()
     sessions.set_cookie(response, secret, secure=request.url.scheme == "https")
     return _view(holder, secret)

@@ -141,6 +141,25 @@ def test_a_session_ends_with_its_token(service: Service, browser: httpx.Client, 
     assert Tokens(service.database).sessions(clock.now)[1:] == []
 
 
+def test_a_session_ends_with_the_secret_that_opened_it(
+    service: Service, browser: httpx.Client, site: str, clock: Clock
+) -> None:
+    old = issued(service, Scope.CONTROL)
+    with (
+        bearing(site, None) as late,
+        bearing(site, None) as fresh,
+        bearing(site, issued(service, Scope.ADMIN)) as admin,
+    ):
+        logged_in(browser, old)
+        rotated = admin.post(f"/v1/tokens/{old.split('_')[1]}/rotate", json={"overlap": 60, "reason": "leaked"})
+        logged_in(late, old)
+        logged_in(fresh, rotated.json()["token"])
+        clock.now += 59
+        assert [one.get("/v1/jobs").status_code for one in (browser, late, fresh)] == [200, 200, 200]
+        clock.now += 1
+        assert [one.get("/v1/jobs").status_code for one in (browser, late, fresh)] == [401, 401, 200]
+
+
 def test_a_wrong_token_logs_nobody_in_and_is_on_record(service: Service, browser: httpx.Client) -> None:
     token = issued(service, Scope.READ)
     wrong = token[:-3] + "abc"
