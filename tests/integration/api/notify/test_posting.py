@@ -152,6 +152,9 @@ def test_nothing_there_and_no_http_are_told_apart_from_a_refusal() -> None:
         connection, _ = listener.accept()
         connection.recv(4096)
         connection.sendall(b"220 mail.example.test ESMTP\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(4096):  # to close with something unread would be a reset
+            pass
         connection.close()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
