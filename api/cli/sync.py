@@ -42,6 +42,8 @@ def sync(
         console.print(f"{done.sent} summaries delivered to {url}", markup=False)
         if done.rejected:
             console.print(f"{done.rejected} refused for good, kept in {folder / 'rejected'}", markup=False)
+        if done.damaged:
+            console.print(f"{done.damaged} lost: damaged on the disk", markup=False)
         if done.left:
             away = f"nothing answers at {url}, or it asked for a pause"
             why = f"{url} does not let us in: {done.barred}" if done.barred else away

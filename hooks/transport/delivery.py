@@ -21,6 +21,8 @@ class Delivered:
     """Still there: the agent could not be reached, asked for a pause, or did not let us in."""
     barred: str = ""
     """Why the agent did not let us in; empty where it did."""
+    damaged: int = 0
+    """Lost: what the disk holds of them is no summary any more."""
 
 
 def deliver(spool_dir: str | Path, url: str, token: str | None = None) -> Delivered:
@@ -31,7 +33,8 @@ def deliver(spool_dir: str | Path, url: str, token: str | None = None) -> Delive
 
     Raises:
         ValueError: the URL has no host, or is not HTTP; or the token can be none.
-        OSError: there is no such directory, another process is using it, or a refused summary cannot be kept.
+        OSError: there is no such directory, another process is using it, it cannot be read to the end now, or a
+            refused summary cannot be kept. What was not delivered stays.
     """
     agent, directory = Connection(url, token), Path(spool_dir)
     spool, rejects = Spool(directory), Spool(directory / "rejected")
@@ -51,7 +54,9 @@ def deliver(spool_dir: str | Path, url: str, token: str | None = None) -> Delive
                 barred = answer.barred
                 break
             spool.pop()
-        return Delivered(sent=sent, rejected=rejected, left=spool.count(), barred=barred)
+        if spool.unread is not None:
+            raise OSError(f"{directory}: cannot be read to the end now: {spool.unread}; do it again later")
+        return Delivered(sent=sent, rejected=rejected, left=spool.count(), barred=barred, damaged=spool.dropped)
     finally:
         agent.hang_up()
         for used in (spool, rejects):

@@ -13,6 +13,7 @@ Delivery is at least once and in order; the agent ignores what it has already se
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from pathlib import Path
@@ -25,6 +26,8 @@ from trimtab.hooks.transport.spool import Spool
 from trimtab.hooks.wire import encode
 
 MAX_STUMBLES = 5
+MAX_UNREAD = 5
+"""Tries to read the spool for which newer summaries wait."""
 
 _log = logging.getLogger("trimtab")
 
@@ -55,6 +58,10 @@ class HttpTransport(Background):
         """Guards the spools. A disk may hang, so it is never waited for while `_changed` is held."""
         self._backlog = spool is not None
         """Whether the spool may hold something. Sleeping looks at this, and so at no disk."""
+        self._unread = 0
+        """Times in a row that the spool could not be read."""
+        self._look_at = 0.0
+        """Monotonic time before which it is not tried again."""
         self._disk_refuses = False
         """The disk did not take a summary; it is asked again after the next try to deliver."""
         self.rejected = 0
@@ -91,7 +98,9 @@ class HttpTransport(Background):
         if self._disk.acquire(timeout=timeout - share):
             try:
                 self._spool_queue()
-                if self._spool is not None and self._spool.peek() is not None:
+                if self._spool is not None and (
+                    self._spool.peek() is not None or (self._spool.claimed and self._spool.unread)
+                ):
                     folder = self._spool.directory
                     _log.warning(
                         "trimtab: summaries that %s did not take are in %s; once it is there, "
@@ -118,22 +127,26 @@ class HttpTransport(Background):
         with self._changed:
             while True:
                 now = time.monotonic()
-                waiting = bool(self._queue) or self._backlog or self._question is not None
+                due = self._not_before if self._queue or self._question is not None else math.inf
+                if self._backlog:
+                    due = min(due, max(self._not_before, self._look_at))
                 if self._close_at is not None:
-                    return waiting and now < self._close_at and not self._failures
-                if waiting and now >= self._not_before:
+                    return due <= now < self._close_at and not self._failures
+                if due <= now:
                     return True
                 if self._failures and self._queue and self._spool and not self._disk_refuses:
                     return True
-                self._changed.wait(self._not_before - now if waiting else None)
+                self._changed.wait(None if due == math.inf else due - now)
 
     def _deliver(self) -> None:
         """Try the oldest summary once, from the spool or else from the queue."""
         report, payload = None, None
-        if self._backlog and self._spool is not None:
+        if self._backlog and self._spool is not None and time.monotonic() >= self._look_at:
             with self._disk:
                 payload = self._spool.peek()
-                self._backlog = payload is not None
+                self._backlog = payload is not None or self._spool.unread is not None
+            if self._must_wait_for(self._spool):
+                return
         if payload is None:
             report = self._head()
             payload = None if report is None else self._payload(report)
@@ -141,6 +154,21 @@ class HttpTransport(Background):
             self._settle(self._agent.post(payload), payload, report)
         else:
             self._put_question()
+
+    def _must_wait_for(self, spool: Spool) -> bool:
+        """Whether what is in the spool cannot be read now, and yet should go first. Another process's never should, and
+        what is not to be had in a while does not blind the run: it is tried again beside the rest."""
+        if spool.unread is None:
+            self._unread = 0
+            return False
+        self._unread += 1
+        self._look_at = time.monotonic() + self._backoff.wait(self._unread)
+        why = "another process has it" if isinstance(spool.unread, BlockingIOError) else spool.unread
+        self._say_once(f"{spool.directory} cannot be read now: {why}; what is there is kept for later", kind="spool")
+        if not spool.claimed or self._unread > MAX_UNREAD:
+            return False
+        self._not_before, self._disk_refuses = self._look_at, False
+        return True
 
     def _put_question(self) -> None:
         """Once for each time that somebody asks. An agent that refuses it is no more of an answer than none."""

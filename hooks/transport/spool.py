@@ -1,28 +1,26 @@
 """Records on disk, in order, in bounded space: what a transport falls back on, and a way to record a run.
 
-A directory of numbered segments; a record is its length and CRC-32 (big-endian, 4 bytes each) and then its bytes.
-Each segment is synced when it is full or closed. When the directory outgrows its cap, the oldest segment goes and its
-records are counted as dropped. A torn or damaged record ends its segment for the reader; a writer never appends after
-one.
+A directory of numbered segments (`segment.py`). Each is synced when it is full or closed. When the directory outgrows
+its cap, the oldest segment goes and its records are counted as dropped. A reader passes over a torn or damaged record
+and counts it, too; a writer never appends after one. A segment that cannot be read now stays, to be read later.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import struct
-import zlib
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from weakref import WeakSet
 
 from trimtab.hooks.records import StepSummary
+from trimtab.hooks.transport import segment
 from trimtab.hooks.wire import decode
 
 CAP_BYTES = 64 << 20
 SEGMENT_BYTES = 1 << 20
-_HEADER = struct.Struct(">II")
 _SUFFIX = ".spool"
 _LOCK = "lock"
 
@@ -31,13 +29,15 @@ class Spool:
     """One writer's directory, which the same process also reads from the oldest record on. Not thread-safe.
 
     But for `claim`, no method raises for what the disk does: a record that could not be written is reported as False,
-    and so is any record while another process has the directory, or after closing.
+    and so is any record while another process has the directory, or after closing. In a forked child it is closed.
     """
 
     def __init__(self, directory: Path, *, cap_bytes: int = CAP_BYTES, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.directory = directory
         self.dropped = 0
-        """Records lost with segments that the cap deleted."""
+        """Records lost: damaged, or in segments that the cap deleted."""
+        self.unread: OSError | None = None
+        """Why the latest `peek` could not tell whether there is a record; None where it could."""
         self._cap_bytes, self._segment_bytes = cap_bytes, segment_bytes
         self._segments: deque[Path] = deque()
         self._lock: int | None = None
@@ -45,7 +45,15 @@ class Spool:
         self._size = 0
         self._offset = 0
         """Where reading goes on in the oldest segment."""
+        self._end = 0
+        """Where the record ends that `peek` gave; 0 for none."""
         self._closed = False
+        _SPOOLS.add(self)
+
+    @property
+    def claimed(self) -> bool:
+        """Whether this process has the directory."""
+        return self._lock is not None
 
     def exists(self) -> bool:
         """Whether a spool was ever kept in the directory."""
@@ -66,7 +74,7 @@ class Spool:
         except OSError:
             os.close(lock)
             raise
-        self._lock, self._offset = lock, 0
+        self._lock, self._offset, self._end = lock, 0, 0
 
     def append(self, payload: bytes) -> bool:
         """Write one record at the end; False where the disk did not take it, and then nothing of it stays."""
@@ -74,7 +82,7 @@ class Spool:
             return False
         try:
             file = self._open() if self._file is None else self._file
-            record = _HEADER.pack(len(payload), zlib.crc32(payload)) + payload
+            record = segment.framed(payload)
             if os.write(file, record) != len(record):
                 raise OSError("short write")
         except OSError:
@@ -86,49 +94,72 @@ class Spool:
         return True
 
     def peek(self) -> bytes | None:
-        """The oldest record that was not popped, or None."""
-        with suppress(OSError):
+        """The oldest record that was not popped; None where there is none, and where `unread` says why that is not
+        known now."""
+        self.unread = None
+        try:
             if self._lock is None and not self._closed and self.directory.is_dir():
                 self.claim()
-        while self._segments and not self._closed:
-            payload = _read_at(self._segments[0], self._offset)
-            if payload is not None:
-                return payload
-            self._drop_oldest()
+            while self._segments and not self._closed:
+                found = segment.find(self._segments[0], self._offset)
+                self.dropped += found.damaged
+                if found.payload is not None:
+                    self._offset, self._end = found.start, found.end
+                    return found.payload
+                self._drop_oldest()
+        except OSError as error:
+            self.unread = error
         return None
 
     def pop(self) -> None:
-        """Be done with the record that `peek` gave."""
-        payload = self.peek()
-        if payload is not None:
-            self._offset += _HEADER.size + len(payload)
+        """Be done with the record that `peek` gave. That it cannot be read again meanwhile is no matter."""
+        if not self._end:
+            self.peek()
+        if self._end:
+            self._offset, self._end = self._end, 0
 
     def count(self) -> int:
-        """Records that were not popped."""
-        return sum(1 for i, path in enumerate(self._segments) for _ in _payloads(path, 0 if i else self._offset))
+        """Records that were not popped, as far as they can be read now."""
+        records = 0
+        for i, path in enumerate(self._segments):
+            with suppress(OSError):
+                records += sum(1 for _ in segment.payloads(path, 0 if i else self._offset))
+        return records
 
     def close(self) -> None:
         """Sync what was written, take what was popped off the disk, and let another process have the directory."""
         self._end_segment()
         with suppress(OSError):
             self._cut_popped()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._let_go()
+
+    def disown(self) -> None:
+        """Close the copies that a forked child has of what its parent holds open, and leave the disk alone."""
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):
+                os.close(file)
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._closed = True
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            with suppress(OSError):
+                os.close(lock)
 
     def _cut_popped(self) -> None:
         if self._segments and self._offset:
-            segment = self._segments[0]
-            rest = segment.read_bytes()[self._offset :]
+            oldest = self._segments[0]
+            rest = oldest.read_bytes()[self._offset :]
             if not rest:
-                segment.unlink()
+                oldest.unlink()
                 return
-            scratch = segment.with_suffix(".scratch")
+            scratch = oldest.with_suffix(".scratch")
             with scratch.open("wb") as file:
                 file.write(rest)
                 os.fsync(file.fileno())
-            scratch.replace(segment)
+            scratch.replace(oldest)
 
     def _end_segment(self) -> None:
         if self._file is not None:
@@ -155,14 +186,14 @@ class Spool:
         while (
             self._segments and sum(_bytes_of(path) for path in self._segments) > self._cap_bytes - self._segment_bytes
         ):
-            self.dropped += sum(1 for _ in _payloads(self._segments[0], self._offset))
+            self.dropped += segment.count(self._segments[0], self._offset)
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
         if len(self._segments) == 1:
             self._end_segment()
         path = self._segments.popleft()
-        self._offset = 0
+        self._offset = self._end = 0
         with suppress(OSError):
             path.unlink()
 
@@ -176,41 +207,33 @@ class Spool:
                 self._end_segment()
 
 
+_SPOOLS: WeakSet[Spool] = WeakSet()
+
+
+def _disown_all() -> None:
+    """A lock is held until the last copy of its descriptor is closed: a worker that outlives its trainer would keep
+    the next one from the directory."""
+    for spool in list(_SPOOLS):
+        spool.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)
+
+
 def read_spool(directory: str | Path) -> Iterator[StepSummary]:
-    """The step summaries in a spool directory, oldest first.
+    """The step summaries in a spool directory, oldest first, but for torn and damaged ones.
 
     Raises:
-        OSError: the directory cannot be read.
+        OSError: the directory, or a segment in it, cannot be read.
         ValueError: a record is whole, but no step summary of this version.
     """
     for path in _segments(Path(directory)):
-        for payload in _payloads(path):
+        for payload in segment.payloads(path):
             yield decode(StepSummary, payload)
 
 
 def _segments(directory: Path) -> list[Path]:
     return sorted(path for path in directory.iterdir() if path.suffix == _SUFFIX and path.stem.isdigit())
-
-
-def _payloads(path: Path, offset: int = 0) -> Iterator[bytes]:
-    while (payload := _read_at(path, offset)) is not None:
-        yield payload
-        offset += _HEADER.size + len(payload)
-
-
-def _read_at(path: Path, offset: int) -> bytes | None:
-    """The whole record at `offset`, or None at the end, at a torn one, and where the disk fails."""
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            header = file.read(_HEADER.size)
-            if len(header) < _HEADER.size:
-                return None
-            length, checksum = _HEADER.unpack(header)
-            payload = file.read(min(length, CAP_BYTES))
-    except OSError:
-        return None
-    return payload if len(payload) == length and zlib.crc32(payload) == checksum else None
 
 
 def _bytes_of(path: Path) -> int:

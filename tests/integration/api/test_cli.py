@@ -238,7 +238,7 @@ def test_a_recording_is_delivered_and_a_refused_summary_kept(client: Client, url
         for step in range(5):
             emitter.end_step(step=step, scalars={"reward_mean": 0.5})
     sent = json.loads(trimtab("sync", folder, "--url", url, "--json").stdout)
-    assert sent == {"sent": 5, "rejected": 0, "left": 0, "barred": ""}
+    assert sent == {"sent": 5, "rejected": 0, "left": 0, "barred": "", "damaged": 0}
     assert (client.job("offline").step, client.job("offline").rows) == (4, 5)
     assert "0 summaries delivered" in trimtab("sync", folder, "--url", url).stdout
     with face.attach(f"file:{folder}", job="offline", attempt=1) as emitter:

@@ -67,6 +67,21 @@ def test_what_a_running_process_writes_is_left_alone(agent: Any, recording: Path
     assert deliver(recording, agent.url).sent == 6
 
 
+def test_what_is_damaged_is_told_and_what_cannot_be_read_now_stays(agent: Any, recording: Path) -> None:
+    (segment,) = recording.glob("*.spool")
+    aside = recording / "aside"
+    segment.rename(aside)
+    segment.symlink_to(segment)
+    with pytest.raises(OSError, match="run: cannot be read to the end now"):
+        deliver(recording, agent.url)
+    content = bytearray(aside.read_bytes())
+    content[20] ^= 1
+    aside.write_bytes(content)
+    aside.replace(segment)
+    assert deliver(recording, agent.url) == Delivered(sent=5, rejected=0, damaged=1)
+    assert taken(agent) == [1, 2, 3, 4, 5]
+
+
 def test_a_folder_without_a_recording_is_told_apart_from_one_that_is_done(agent: Any, tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(FileNotFoundError, match="nothing was recorded here"):

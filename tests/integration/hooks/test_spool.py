@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -78,16 +80,158 @@ def test_a_torn_tail_is_left_out(tmp_path: Path, cut: int) -> None:
     assert steps(tmp_path) == [0, 1, 3]
 
 
-def test_a_damaged_record_ends_its_segment(tmp_path: Path) -> None:
+def damage(directory: Path, *places: int) -> Path:
+    """Flip a bit in the directory's only segment at each of the places."""
+    (segment,) = directory.glob("*.spool")
+    content = bytearray(segment.read_bytes())
+    for place in places:
+        content[place] ^= 1
+    segment.write_bytes(content)
+    return segment
+
+
+def drained(spool: Spool) -> list[int]:
+    seen = []
+    while (payload := spool.peek()) is not None:
+        seen.append(json.loads(payload)["step"])
+        spool.pop()
+    return seen
+
+
+SIZE = len(record(0)) + 8
+
+
+@pytest.mark.parametrize(
+    ("places", "left"),
+    [
+        ((20,), [1, 2, 3, 4]),
+        ((SIZE + 20,), [0, 2, 3, 4]),
+        ((SIZE + 20, 2 * SIZE + 20), [0, 3, 4]),
+        ((SIZE + 20, 3 * SIZE + 5), [0, 2, 4]),
+        ((4 * SIZE + 20,), [0, 1, 2, 3]),
+        ((3 * SIZE + 20, 4 * SIZE + 20), [0, 1, 2]),
+        (tuple(i * SIZE + 20 for i in range(5)), []),
+    ],
+)
+def test_only_damaged_records_are_left_out_and_each_is_counted(
+    tmp_path: Path, places: tuple[int, ...], left: list[int]
+) -> None:
+    spool = Spool(tmp_path)
+    for step in range(5):
+        spool.append(record(step))
+    spool.close()
+    damage(tmp_path, *places)
+    assert steps(tmp_path) == left
+    again = Spool(tmp_path)
+    assert drained(again) == left
+    assert again.dropped == 5 - len(left)
+    assert again.append(record(5))
+    assert (drained(again), again.dropped) == ([5], 5 - len(left))
+
+
+def test_whatever_byte_of_a_record_is_damaged_its_neighbours_are_read(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     for step in range(3):
         spool.append(record(step))
     spool.close()
-    segment = next(tmp_path.glob("*.spool"))
-    content = bytearray(segment.read_bytes())
-    content[len(record(0)) + 8 + 20] ^= 1
-    segment.write_bytes(content)
-    assert steps(tmp_path) == [0]
+    for place in range(SIZE, 2 * SIZE):
+        damage(tmp_path, place)
+        assert steps(tmp_path) == [0, 2], f"byte {place - SIZE}"
+        damage(tmp_path, place)
+
+
+def test_zeros_that_a_power_cut_leaves_are_no_records(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    spool.append(record(0))
+    spool.close()
+    (segment,) = tmp_path.glob("*.spool")
+    os.truncate(segment, SIZE + 5_000)
+    again = Spool(tmp_path)
+    assert (drained(again), again.dropped) == ([0], 1)
+
+
+def test_records_that_the_cap_deletes_are_counted_damaged_or_not(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    for step in range(5):
+        spool.append(record(step))
+    spool.close()
+    damage(tmp_path, SIZE + 20)
+    again = Spool(tmp_path, cap_bytes=SIZE, segment_bytes=SIZE)
+    assert again.append(record(5))
+    assert (again.dropped, drained(again)) == (5, [5])
+
+
+def test_a_segment_that_cannot_be_read_now_stays_and_is_read_later(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, segment_bytes=2 * SIZE)
+    for step in range(6):
+        spool.append(record(step))
+    assert spool.peek() == record(0)
+    oldest, aside = min(tmp_path.glob("*.spool")), tmp_path / "aside"
+    oldest.rename(aside)
+    oldest.symlink_to(oldest)  # opening it fails, whoever does, as on a disk that fails
+    assert (spool.peek(), spool.claimed) == (None, True)
+    assert isinstance(spool.unread, OSError)
+    spool.pop()
+    with pytest.raises(OSError, match=oldest.name):
+        steps(tmp_path)
+    aside.replace(oldest)
+    assert (drained(spool), spool.unread, spool.dropped) == ([1, 2, 3, 4, 5], None, 0)
+
+
+NO_DESCRIPTORS = """
+import json, os, resource, sys
+from pathlib import Path
+from trimtab.hooks.transport.spool import Spool
+
+spool = Spool(Path(sys.argv[1]), segment_bytes=200)
+for step in range(10):
+    assert spool.append(b"%d" % step * 100)
+spool.pop()
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+held = []
+try:
+    while True:
+        held.append(os.open(os.devnull, os.O_RDONLY))
+except OSError:
+    pass
+during = [spool.peek() is None, spool.unread.errno]
+for descriptor in held:
+    os.close(descriptor)
+print(json.dumps([*during, spool.count(), spool.peek().decode()[0], spool.dropped]))
+"""
+
+
+def test_a_process_that_runs_out_of_descriptors_keeps_its_spool(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", NO_DESCRIPTORS, tmp_path], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [True, errno.EMFILE, 9, "1", 0]
+
+
+KILLED_BEFORE_ITS_WORKER = """
+import os, signal, sys
+from pathlib import Path
+from trimtab.hooks.transport.spool import Spool
+
+spool = Spool(Path(sys.argv[1]))
+for step in range(3):
+    assert spool.append(b"%d" % step)
+ready, forked = os.pipe()
+if os.fork() == 0:
+    assert (spool.append(b"worker"), spool.peek(), spool.claimed) == (False, None, False)
+    os.write(forked, b"!")
+    sys.stdin.read()
+    os._exit(0)
+os.read(ready, 1)
+assert spool.append(b"3")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_worker_that_outlives_its_trainer_does_not_keep_the_next_from_the_directory(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED_BEFORE_ITS_WORKER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as trainer:  # its end of input ends the worker
+        assert trainer.wait(60) == -signal.SIGKILL
+        again = Spool(tmp_path)
+        assert (again.peek(), again.append(b"4"), again.count()) == (b"0", True, 5)
 
 
 def test_a_whole_record_that_is_no_summary_is_an_error(tmp_path: Path) -> None:
@@ -103,6 +247,7 @@ def test_two_processes_never_share_a_directory(tmp_path: Path) -> None:
     assert first.append(record(0))
     assert not second.append(record(1))
     assert second.peek() is None
+    assert (isinstance(second.unread, BlockingIOError), second.claimed) == (True, False)
     first.close()
     assert second.append(record(1))
     assert steps(tmp_path) == [0, 1]
