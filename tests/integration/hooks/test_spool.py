@@ -1,13 +1,9 @@
-"""The spool on real disks: torn, capped, full, read-only."""
+"""The spool on real disks: torn, damaged, capped, read-only."""
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -178,62 +174,6 @@ def test_a_segment_that_cannot_be_read_now_stays_and_is_read_later(tmp_path: Pat
     assert (drained(spool), spool.unread, spool.dropped) == ([1, 2, 3, 4, 5], None, 0)
 
 
-NO_DESCRIPTORS = """
-import json, os, resource, sys
-from pathlib import Path
-from trimtab.hooks.transport.spool import Spool
-
-spool = Spool(Path(sys.argv[1]), segment_bytes=200)
-for step in range(10):
-    assert spool.append(b"%d" % step * 100)
-spool.pop()
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-held = []
-try:
-    while True:
-        held.append(os.open(os.devnull, os.O_RDONLY))
-except OSError:
-    pass
-during = [spool.peek() is None, spool.unread.errno]
-for descriptor in held:
-    os.close(descriptor)
-print(json.dumps([*during, spool.count(), spool.peek().decode()[0], spool.dropped]))
-"""
-
-
-def test_a_process_that_runs_out_of_descriptors_keeps_its_spool(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", NO_DESCRIPTORS, tmp_path], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == [True, errno.EMFILE, 9, "1", 0]
-
-
-KILLED_BEFORE_ITS_WORKER = """
-import os, signal, sys
-from pathlib import Path
-from trimtab.hooks.transport.spool import Spool
-
-spool = Spool(Path(sys.argv[1]))
-for step in range(3):
-    assert spool.append(b"%d" % step)
-ready, forked = os.pipe()
-if os.fork() == 0:
-    assert (spool.append(b"worker"), spool.peek(), spool.claimed) == (False, None, False)
-    os.write(forked, b"!")
-    sys.stdin.read()
-    os._exit(0)
-os.read(ready, 1)
-assert spool.append(b"3")
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_a_worker_that_outlives_its_trainer_does_not_keep_the_next_from_the_directory(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", KILLED_BEFORE_ITS_WORKER, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as trainer:  # its end of input ends the worker
-        assert trainer.wait(60) == -signal.SIGKILL
-        again = Spool(tmp_path)
-        assert (again.peek(), again.append(b"4"), again.count()) == (b"0", True, 5)
-
-
 def test_a_whole_record_that_is_no_summary_is_an_error(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     spool.append(b'{"job": "run"}')
@@ -278,29 +218,3 @@ def test_a_place_where_no_directory_can_be_is_counted_not_raised(tmp_path: Path)
         emitter.end_step(step=step)
     emitter.close()
     assert (emitter.transport.dropped, emitter.failures) == (4, 0)
-
-
-FULL_DISK = """
-import json, resource, signal, sys
-from trimtab.hooks.records import StepSummary
-from trimtab.hooks.emitter import Emitter
-from trimtab.hooks.transport.file import FileTransport
-
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
-emitter = Emitter(FileTransport(sys.argv[1]), job="run", attempt=1)
-for step in range(20):
-    emitter.end_step(step=step)
-emitter.close()
-print(json.dumps([emitter.transport.dropped, emitter.failures]))
-"""
-
-
-def test_a_disk_that_fills_up_loses_only_what_did_not_fit(tmp_path: Path) -> None:
-    """The limit on file size stands for a full disk: it cuts the write that crosses it short, and fails those after."""
-    done = subprocess.run([sys.executable, "-c", FULL_DISK, tmp_path], capture_output=True, text=True, check=True)
-    dropped, failures = json.loads(done.stdout)
-    kept = steps(tmp_path)
-    assert kept == list(range(len(kept)))
-    assert 0 < len(kept) < 20
-    assert (dropped, failures) == (20 - len(kept), 0)
