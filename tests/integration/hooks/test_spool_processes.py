@@ -79,7 +79,8 @@ if os.fork() == 0:
     os.write(forked, b"!")
     sys.stdin.read()
     os._exit(0)
-os.read(ready, 1)
+os.close(forked)
+assert os.read(ready, 1)
 assert spool.append(b"3")
 os.kill(os.getpid(), signal.SIGKILL)
 """
