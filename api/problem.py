@@ -122,6 +122,12 @@ def answer(status: int, problems: Sequence[Problem], headers: Mapping[str, str] 
     )
 
 
+def unanswered(error: Exception) -> Problem:
+    """The database does not answer, or no connection was free for long: what it says of that, never the statement."""
+    what = str(error.orig if isinstance(error, DBAPIError) else error).partition("\n")[0]  # below may be what was asked
+    return Problem(field="", value=None, message=f"the database does not answer ({what}); send it again later")
+
+
 def problems_of(error: RequestValidationError) -> list[Problem]:
     """What is wrong with a request that could not be read."""
     return [_from_validation(detail) for detail in shortened(error.errors())]
@@ -180,10 +186,8 @@ def install(app: FastAPI, on_invalid: Callable[[Request], None]) -> None:
         return answer(HTTPStatus.CONFLICT, [named(str(error))])
 
     def database(_: Request, error: Exception) -> JSONResponse:
-        what = error.orig if isinstance(error, DBAPIError) else error  # or no connection was free for long
-        _log.error("the database refused: %s", what)
-        message = f"the database does not answer ({what}); send it again later"
-        return answer(HTTPStatus.SERVICE_UNAVAILABLE, [Problem(field="", value=None, message=message)])
+        _log.error("the database refused: %s", error.orig if isinstance(error, DBAPIError) else error)
+        return answer(HTTPStatus.SERVICE_UNAVAILABLE, [unanswered(error)])
 
     def unreadable(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, UnreadableJobError)

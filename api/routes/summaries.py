@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from http import HTTPStatus
 from typing import Any, Literal
 
@@ -10,11 +10,12 @@ from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import Field
+from sqlalchemy.exc import DBAPIError
 
 from trimtab.api.bodies import body_of
 from trimtab.api.folding import Input
 from trimtab.api.ingest import Answer
-from trimtab.api.problem import CONFLICT, ApiError, Problem, Problems, named, problems_of
+from trimtab.api.problem import CONFLICT, ApiError, Problem, Problems, named, problems_of, unanswered
 from trimtab.api.reported import MAX_BATCH, MAX_SUMMARY, summaries_in, summary_in
 from trimtab.api.routes.common import check_job, origin_of
 from trimtab.api.service import Service, Taken, ingested
@@ -149,12 +150,7 @@ async def ingest_batch(request: Request) -> Response:
         results = [_item(answer) for answer in answers]
         for result in results:
             count(result.result)
-    commands = {
-        one.job: answer[1].command
-        for one, answer in zip(inputs, answers, strict=True)
-        if isinstance(one, Input) and not isinstance(answer, Exception)
-    }
-    told = BatchAnswer(results=results, commands=commands)
+    told = BatchAnswer(results=results, commands=_commands(inputs, answers))
     return Response(told.model_dump_json(), media_type="application/json")
 
 
@@ -170,6 +166,23 @@ def _input(
         return error
 
 
+def _commands(inputs: Sequence[Input | Exception], answers: Sequence[Answer]) -> dict[str, Command | None]:
+    """What each job's trainer is told: as of its last summary that is answered with what is wanted.
+
+    One of another rank or of an attempt that is over is never told anything: that is no word of there being nothing.
+    """
+    commands: dict[str, Command | None] = {}
+    for one, answer in zip(inputs, answers, strict=True):
+        if not isinstance(one, Input) or isinstance(answer, Exception):
+            continue
+        outcome = answer[1]
+        if one.entry.rank == 0 and one.entry.attempt >= outcome.state.attempt:
+            commands[one.job] = outcome.command
+        else:
+            commands.setdefault(one.job, None)
+    return commands
+
+
 def _item(answer: Answer) -> BatchItem:
     if not isinstance(answer, Exception):
         taken = ingested(answer)
@@ -181,5 +194,8 @@ def _item(answer: Answer) -> BatchItem:
         result = "conflict"
     elif isinstance(answer, (ApiError, RecordError)):
         result = "invalid"
-    problems = answer.problems if isinstance(answer, ApiError) else (named(str(answer)),)
+    if isinstance(answer, ApiError):
+        problems = answer.problems
+    else:
+        problems = (unanswered(answer) if isinstance(answer, DBAPIError) else named(str(answer)),)
     return BatchItem(result=result, reason="", errors=list(problems))

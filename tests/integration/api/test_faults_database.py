@@ -14,6 +14,7 @@ from agent_runs import Plant
 from api_runs import serving
 from long_runs import give, opened
 from postgres import PostgresServer
+from sqlalchemy import select
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from trimtab.agent.run_state import RunState
@@ -23,7 +24,9 @@ from trimtab.hooks.layout import Report
 from trimtab.hooks.records import StepSummary
 from trimtab.hooks.transport.backoff import Backoff
 from trimtab.hooks.transport.http import HttpTransport
-from trimtab.storage.codec import RUN_STATE
+from trimtab.storage import queries
+from trimtab.storage.codec import RUN_STATE, SUMMARY
+from trimtab.storage.tables import JobRow
 
 STEPS = 60
 FAST = Backoff(first=0.05, cap=0.2)
@@ -147,6 +150,28 @@ def test_two_replicas_that_are_told_everything_at_once_store_it_once(postgres: P
         for job in jobs:
             assert [entry.seq for entry in service.store.recorded(job).entries] == list(range(1, 31))
         service.close()
+
+
+def test_a_job_that_another_session_holds_is_told_alike_alone_and_in_a_batch(postgres: PostgresServer) -> None:
+    with postgres.database() as db:
+        service = opened(db)
+        held, free = (StepSummary(job=job, attempt=1, step=1, scalars={"hush": 42.5}) for job in ("held", "free"))
+        service.ingest(StepSummary(job="held", attempt=1, step=0))
+        bodies = [SUMMARY.encode(one) for one in (held, free)]
+        with running(service) as url, httpx.Client(base_url=url, trust_env=False, timeout=30) as http:
+            with service.database.engine.connect() as session, session.begin():
+                find = select(JobRow.id).where(JobRow.name == "held")
+                assert queries.own(session, [session.execute(find).scalar_one()]) is not None
+                alone = http.post("/v1/summaries", content=bodies[0])
+                batch = http.post("/v1/summaries/batch", content=f"[{','.join(bodies)}]")
+        service.close()
+    assert (alone.status_code, batch.status_code) == (503, 200)
+    refused, taken = batch.json()["results"]
+    assert refused["result"] == "failed"
+    assert refused["errors"] == alone.json()["errors"]
+    message = "the database does not answer (canceling statement due to lock timeout); send it again later"
+    assert refused["errors"] == [{"field": "", "value": None, "message": message}]
+    assert taken["result"] == "stored"
 
 
 def test_when_every_connection_is_taken_callers_are_told_to_come_again(postgres: PostgresServer) -> None:

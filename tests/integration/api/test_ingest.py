@@ -16,6 +16,7 @@ from api_runs import drive, serving
 from trimtab.api.client import Client, ClientError
 from trimtab.api.guard import MAX_BODY
 from trimtab.api.service import Service
+from trimtab.hooks.records import StepSummary
 from trimtab.storage.codec import SUMMARY
 
 GOOD: dict[str, Any] = {"job": "run", "attempt": 1, "step": 0}
@@ -198,6 +199,31 @@ def test_a_late_summary_of_an_older_attempt_is_kept_and_told_to_be_ignored(clien
     assert client.ingest(late).result == "duplicate"
     after = client.job("run")
     assert (after.attempt, after.step, after.rows) == (2, before.step, before.rows + 1)
+
+
+def test_a_batch_is_answered_with_what_its_newest_judged_summary_would_be(client: Client, http: httpx.Client) -> None:
+    plant = Plant(seed=0, attempt=2)
+    drive(client, plant, 3)
+
+    def told(*summaries: StepSummary) -> int | None:
+        body = f"[{','.join(map(SUMMARY.encode, summaries))}]"
+        response = http.post("/v1/summaries/batch", content=body, headers={"content-type": "application/json"})
+        assert [one["errors"] for one in response.json()["results"]] == [[]] * len(summaries)
+        command = response.json()["commands"][plant.job]
+        return None if command is None else int(command["generation"])
+
+    client.patch_controls(plant.job, {"clip_low": 0.1}, reason="try")
+    step = plant.advance()
+    assert told(replace(step, rank=1)) is None, "as it would be told alone"
+    assert told(step, replace(step, rank=2), replace(step, attempt=1)) == 1
+    assert told(replace(step, attempt=1, step=99), plant.advance()) == 1
+    assert told(step) == 1, "it was sent before"
+    pending = plant.advance()
+    plant.obey(client.ingest(plant.advance()).command)
+    assert told(pending, plant.advance(), replace(step, rank=3)) is None, "the trainer has caught up"
+    client.kill(plant.job, reason="hands off")
+    step = plant.advance()
+    assert told(step, replace(step, rank=1)) == 2
 
 
 def test_a_job_of_which_only_another_rank_has_reported_has_no_step(client: Client, http: httpx.Client) -> None:
