@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from http import HTTPStatus
 from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
@@ -20,6 +21,7 @@ from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Mode, OperatorAction, OperatorVerb
 from trimtab.api.folding import Committed, Folding, Input
 from trimtab.api.portable import check_portable
+from trimtab.api.problem import ApiError
 from trimtab.api.restore import Live, UnreadableJobError, cached, caught_up, config_of, record_of, snapshot_of
 from trimtab.hooks.controls import NUMERIC_BOUNDS, ControlError
 from trimtab.hooks.records import Command, StepSummary, check_job
@@ -110,6 +112,8 @@ class Service:
         Raises:
             RecordError: the name cannot name a job.
             ConfigFixedError: the job has a ledger that was folded with other settings.
+            ApiError: the mode is another one, and to set it would take back the kill switch or let a locked agent act
+                (409), which takes a decision of its own.
         """
         check_job(job)
         wanted = self._default_config if config is None else CONFIG.encode(config)
@@ -121,7 +125,8 @@ class Service:
             origin=origin,
             reason=reason,
         )
-        if mode is not None and self.state(job).mode is not mode:
+        if mode is not None and (state := self.state(job)).mode is not mode:
+            _check_free(state, mode)
             action = OperatorAction(job=job, verb=OperatorVerb.SET_MODE, issuer=issuer, reason=reason, mode=mode)
             self.operate(action, origin=origin)
 
@@ -267,6 +272,14 @@ def ingested(answer: tuple[Appended, Outcome]) -> Ingested:
     if appended is Appended.STORED and outcome.ignored:
         return Ingested(result=Taken.IGNORED, reason=outcome.ignored, command=outcome.command)
     return Ingested(result=Taken(appended), reason="", command=outcome.command)
+
+
+def _check_free(state: RunState, mode: Mode) -> None:
+    held = "the kill switch is set" if state.killed else "its agent is locked out" if state.ladder.locked else ""
+    if held:
+        message = f"{held}, and to register a job does not undo it; set the mode itself, with a reason: "
+        message += f"`trimtab mode {state.job} {mode} --reason WHY`, or PUT /v1/jobs/{state.job}/mode"
+        raise ApiError(HTTPStatus.CONFLICT, "mode", message, mode)
 
 
 def _means(job: str, stored_config: str, config: AgentConfig) -> bool:

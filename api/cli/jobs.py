@@ -17,7 +17,7 @@ from trimtab.api.cli.status import show_jobs
 from trimtab.api.cli.tables import as_wide_as_shown, moment, table_of
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.health_view import JobView
-from trimtab.api.routes.jobs import Attempts, Jobs
+from trimtab.api.routes.jobs import REGISTERED, Attempts, Jobs
 from trimtab.api.settings_file import settings_in, settings_of
 from trimtab.storage.codec import CONFIG
 
@@ -48,11 +48,15 @@ def register(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="One setting; it goes over those of the file."),
     ] = None,
+    reason: Reason = REGISTERED,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a job before it reports, with settings of its own: they are fixed by its first step."""
+    """Make a job before it reports, with settings of its own: they are fixed by its first step.
+
+    Settings that are given anew replace all the former ones: what is left out has its default.
+    """
     given = [settings_in(file), settings_of(words or ())]
     config: dict[str, Any] | None = None
     if any(given):
@@ -61,7 +65,7 @@ def register(
             whole = with_settings(whole, each)
         config = json.loads(CONFIG.encode(whole))
     with Client(url, token) as client:
-        made = client.register(job, config=config, mode=mode)
+        made = client.register(job, config=config, mode=mode, reason=reason, issuer=getpass.getuser())
     _report(made, f"is registered, in mode {made.mode}", as_json=as_json)
 
 

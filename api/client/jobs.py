@@ -10,7 +10,7 @@ from trimtab.api.baselines_view import BaselinesView
 from trimtab.api.client.base import Caller, job_path
 from trimtab.api.health_view import HealthView, JobView
 from trimtab.api.replay_worker import Replayed
-from trimtab.api.routes.jobs import Attempts, Jobs
+from trimtab.api.routes.jobs import REGISTERED, Attempts, Jobs
 from trimtab.api.routes.replay import TIMEOUT_S, ReplayView
 from trimtab.api.routes.settings import SettingsView
 from trimtab.api.routes.summaries import PATH, IngestAnswer
@@ -41,9 +41,18 @@ class JobCalls(Caller):
         """One line about a job."""
         return self._ask(JobView, "GET", job_path(job))
 
-    def register(self, job: str, *, config: Mapping[str, Any] | None = None, mode: Mode | str | None = None) -> JobView:
+    def register(
+        self,
+        job: str,
+        *,
+        config: Mapping[str, Any] | None = None,
+        mode: Mode | str | None = None,
+        reason: str = REGISTERED,
+        issuer: str | None = None,
+    ) -> JobView:
         """Make sure that a job exists, with these settings (nested, as JSON) and in this mode."""
-        return self._ask(JobView, "PUT", job_path(job), {"config": config, "mode": mode})
+        body = {"config": config, "mode": mode, "reason": reason, "issuer": issuer}
+        return self._ask(JobView, "PUT", job_path(job), body)
 
     def settings(self, job: str) -> SettingsView:
         """What a job's agent was set up with."""

@@ -77,6 +77,12 @@ def _a_person(issuer: str) -> str:
     return issuer
 
 
+def _visible(reason: str) -> str:
+    if not any(character.isprintable() and not character.isspace() for character in reason):
+        raise PydanticCustomError("reason", "is blank; say why, in words that can be read")
+    return reason
+
+
 def _one_value(value: Any, read: ValidatorFunctionWrapHandler) -> ControlValue | None:
     try:
         found: ControlValue | None = read(value)
@@ -92,5 +98,7 @@ Issuer = Annotated[
 ]
 Value = Annotated[ControlValue, WrapValidator(_one_value)]
 ValueOrNone = Annotated[ControlValue | None, WrapValidator(_one_value)]
-Reason = Annotated[str, Field(min_length=1, max_length=1000, description="Why, for the audit trail.")]
+Reason = Annotated[
+    str, Field(min_length=1, max_length=1000, description="Why, for the audit trail."), AfterValidator(_visible)
+]
 OPERATOR = "operator"

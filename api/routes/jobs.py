@@ -26,6 +26,8 @@ from trimtab.storage.archive import Archive
 from trimtab.storage.overview import Attempt
 
 router = APIRouter(tags=["jobs"])
+REGISTERED = "registered"
+"""The reason where none is given."""
 
 
 def _numbers(config: Any) -> Any:
@@ -41,7 +43,7 @@ class Registration(Reasoned):
         description="The agent's settings; what is missing has its default. Fixed by the first ledger row.",
     )
     mode: Mode | None = Field(default=None, description="Null leaves it as it is, or as the settings say.")
-    reason: Reason = "registered"
+    reason: Reason = REGISTERED
 
 
 class Jobs(Page):
@@ -111,7 +113,8 @@ def register_job(
 ) -> JobView:
     """Repeating it changes nothing. Other settings get 409 once the job has a ledger, which was folded with the old.
 
-    To set the mode takes the scope `control`.
+    To set the mode takes the scope `control`. Where the kill switch is set or the agent is locked out, another mode
+    gets 409: set the mode itself.
     """
     check_job(request, job)
     begins = registration.config.mode if registration.config is not None else Mode.OBSERVE

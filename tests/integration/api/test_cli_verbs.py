@@ -1,5 +1,6 @@
 """The command line's verbs: the same as the API's, with its own answers under `--json`."""
 
+import getpass
 import io
 import json
 import math
@@ -191,6 +192,10 @@ def test_a_job_is_registered_with_settings_of_its_own(client: Client, told: Any,
     (tmp_path / "own.toml").write_text("window = 7\n[policy]\nbudget = 3\n")
     single = ("--set", "policy.budget=6", "--set", 'policy.allow=["score_centering"]')
     assert told("register", "own", "--mode", "auto", "--config", str(tmp_path / "own.toml"), *single)["mode"] == "auto"
+    told("register", "own", "--mode", "advise", "--reason", "not yet")
+    changes = [event for event in client.events("own") if event.kind == "mode_changed"]
+    who = getpass.getuser()
+    assert [(one.message, one.detail["issuer"]) for one in changes] == [("registered", who), ("not yet", who)]
     config = client.settings("own").config
     assert (config.window, config.policy.budget, config.policy.allow) == (7, 6, ("score_centering",))
     lines = [line.split() for line in said("settings", "own").splitlines()]

@@ -154,9 +154,9 @@ def test_a_body_that_is_not_said_to_be_json_is_told_how_to_say_it(
     assert problem["message"].endswith("send the header content-type: application/json")
 
 
-@pytest.mark.parametrize("body", [{"overrides": {"centering": True}}, {"overrides": {"centering": True}, "reason": ""}])
-def test_a_reason_is_mandatory(http: httpx.Client, plant: Plant, body: dict[str, Any]) -> None:
-    response = http.patch(f"/v1/jobs/{plant.job}/controls", json=body)
+@pytest.mark.parametrize("reason", [{}, {"reason": ""}, {"reason": "  "}, {"reason": "\u200b\n"}])
+def test_a_reason_is_mandatory(http: httpx.Client, plant: Plant, reason: dict[str, Any]) -> None:
+    response = http.patch(f"/v1/jobs/{plant.job}/controls", json={"overrides": {"centering": True}, **reason})
     assert response.status_code == 422
     assert [problem["field"] for problem in response.json()["errors"]] == ["reason"]
 
@@ -230,6 +230,22 @@ def test_the_kill_switch_lifts_everything_until_somebody_sets_the_mode(client: C
     client.set_mode("run", "observe", reason="over")
     assert client.controls("run").killed is False
     assert [event.kind for event in client.events("run") if event.kind == "killed"] == ["killed"]
+
+
+def test_to_register_a_killed_job_does_not_take_the_kill_switch_back(client: Client, plant: Plant) -> None:
+    client.set_mode("run", "auto", reason="let it")
+    client.kill("run", reason="hands off", issuer="ada")
+    with pytest.raises(ClientError, match="^mode: the kill switch is set.*`trimtab mode run auto --reason") as refused:
+        client.register("run", mode="auto")
+    assert refused.value.status == 409
+    done = trimtab("register", "run", "--mode", "auto", "--url", str(client.url), check=False)
+    assert (done.returncode, "mode: the kill switch is set" in done.stderr) == (2, True)
+    assert client.register("run", mode="observe").mode == "observe", "which it is in already"
+    assert client.register("run").mode == "observe"
+    assert client.controls("run").killed
+    client.set_mode("run", "auto", reason="seen to")
+    assert (client.controls("run").killed, client.register("run", mode="auto").mode) == (False, "auto")
+    assert client.register("run", mode="advise").mode == "advise"
 
 
 def test_the_command_kills_too(client: Client, plant: Plant) -> None:
