@@ -165,18 +165,34 @@ class Caller:
 
 
 def query(params: Mapping[str, Any] | None) -> str:
-    """The query part of a URL, with its `?`; a value that is None is left out, a list is repeated."""
-    given = {name: _written(value) for name, value in (params or {}).items() if value is not None}
+    """The query part of a URL, with its `?`; a value that is None is left out, a list is repeated.
+
+    Raises:
+        ClientError: a value is no text.
+    """
+    given = {name: _written(name, value) for name, value in (params or {}).items() if value is not None}
     return f"?{urlencode(given, doseq=True)}" if given else ""
 
 
-def _written(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else value
+def _written(name: str, value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return [_text(name, one) for one in value] if isinstance(value, (list, tuple)) else _text(name, value)
+
+
+def _text(name: str, value: object) -> str:
+    """As it stands in a URL. Raises `ClientError` where it is no text, such as an argument in another encoding."""
+    text = str(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ClientError(f"{name}: {text!a} is no UTF-8 text; give it in that encoding") from error
+    return text
 
 
 def api_path(*parts: object) -> str:
-    """A path of the API; every part is quoted."""
-    return "/".join(("/v1", *(quote(str(part), safe="") for part in parts)))
+    """A path of the API; every part is quoted. Raises `ClientError` where one is no text."""
+    return "/".join(("/v1", *(quote(_text("name", part), safe="") for part in parts)))
 
 
 def job_path(job: str, *rest: object) -> str:
