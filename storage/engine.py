@@ -62,6 +62,20 @@ def open_engine(target: str | Path, *, read_only: bool = False) -> Engine:
     return engine
 
 
+def missing_file(target: str) -> str | None:
+    """The SQLite file that a path or URL is of, where there is none; None where there is, or it is of a server's."""
+    if "://" not in target:
+        path: str | None = target
+    else:
+        try:
+            url = make_url(target)
+        except ArgumentError:
+            return None  # told when it is opened
+        path = url.database if url.get_backend_name() == "sqlite" else None
+    # As SQLite has it, ":memory:" and "" are no files, nor are names such as "file:x.db?uri=true".
+    return None if not path or path.startswith((":", "file:")) or Path(path).is_file() else path
+
+
 def _keep_to_ourselves(path: Path) -> None:
     """Make a new file one that only its owner reads: it holds the secrets of webhooks. SQLite's others follow it."""
     with contextlib.suppress(OSError):  # what is wrong with the path is told when the database is opened

@@ -7,11 +7,11 @@ import importlib
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console
 from sqlalchemy.exc import DBAPIError
 from typer.core import TyperGroup
 
 from trimtab.api.cli.errors import USER_ERRORS
+from trimtab.api.cli.screen import Console
 
 COMMANDS = {
     "demo": "trimtab.api.cli.demo",

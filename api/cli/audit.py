@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.lines import write_lines
 from trimtab.api.cli.options import Db
+from trimtab.api.cli.screen import Console
 from trimtab.api.ledgers import database_to_read
 from trimtab.storage.audit import Audit, BrokenChainError, Head, Link, line, link_of, verified
 

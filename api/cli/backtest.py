@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from pydantic_core import to_json
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from trimtab.agent.config import AgentConfig, with_settings
@@ -26,6 +26,7 @@ from trimtab.api.backtest.tables import drawn_table, recorded_table
 from trimtab.api.backtest.trials import Plan
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.progress import Lines
+from trimtab.api.cli.screen import Console
 from trimtab.api.settings_file import settings_in
 
 

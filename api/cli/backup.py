@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from trimtab.api.cli.options import Db
+from trimtab.api.cli.screen import Console
 from trimtab.storage.backup import back_up
 from trimtab.storage.database import Database
-from trimtab.storage.engine import StorageError
+from trimtab.storage.engine import StorageError, missing_file
 
 
 def backup(
@@ -19,8 +19,8 @@ def backup(
     db: Db = "trimtab.db",
 ) -> None:
     """Write the whole database to one file, while it is served: for `trimtab restore`, on either kind of database."""
-    if "://" not in db and not Path(db).is_file():
-        raise StorageError(f"db: there is no file {db}")
+    if missing := missing_file(db):
+        raise StorageError(f"db: there is no file {missing}")
     database = Database(db)
     back_up(database, file)
     database.close()

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
 
 from trimtab.api.cli.errors import UsageError
+from trimtab.api.cli.screen import Console
 from trimtab.api.cli.tables import as_wide_as_shown
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from trimtab.api.calibration import MIN_STEPS, levels_of, mean_entropy_of
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.progress import Lines
+from trimtab.api.cli.screen import Console
 from trimtab.hooks.calibration_file import VERSION, FormatCalibration, write_calibration
 from trimtab.trainer.calibrate import Calibrated, setup_of
 from trimtab.trainer.calibrate import calibrate as run_calibration

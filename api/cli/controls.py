@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from trimtab.agent.state import Mode
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.options import AsJson, Job, Token, Url, issuer_of
+from trimtab.api.cli.screen import Console
 from trimtab.api.cli.tables import as_wide_as_shown, table_of
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.controls_view import ControlsView

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from trimtab.api.cli.screen import Console
 from trimtab.api.client import Client
 from trimtab.api.demo.outcome import outcomes
 from trimtab.api.demo.perform import DATABASE, clear, progress_bars, service, train, warm_up
@@ -54,7 +54,7 @@ def demo(
                 highlight=False,
             )
         if keep_serving:
-            console.print(f"the dashboard stays at [bold]{url}[/bold] until Ctrl-C", soft_wrap=True)
+            console.print(f"the dashboard stays at [bold]{url}[/bold] until Ctrl-C", markup=True, soft_wrap=True)
             try:
                 process.wait()
             except KeyboardInterrupt:

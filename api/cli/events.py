@@ -8,11 +8,11 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from trimtab.agent.state import EventKind
 from trimtab.api.cli.options import Job, Token, Url
+from trimtab.api.cli.screen import Console
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.storage.values import StoredEvent
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from trimtab.agent.state import Incident, Phase, Silence
 from trimtab.api.cli.options import AsJson, Detector, Job, Reason, Token, Url, issuer_of
+from trimtab.api.cli.screen import Console
 from trimtab.api.cli.status import STYLE
 from trimtab.api.cli.tables import as_wide_as_shown, table_of
 from trimtab.api.cli.telling import by_weight, telling

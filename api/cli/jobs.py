@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from trimtab.agent.config import AgentConfig, with_settings
 from trimtab.agent.state import Mode, State
 from trimtab.api.cli.options import AsJson, Job, Reason, Token, Url
+from trimtab.api.cli.screen import Console
 from trimtab.api.cli.status import show_jobs
 from trimtab.api.cli.tables import as_wide_as_shown, moment, table_of
 from trimtab.api.client import DEFAULT_URL, Client

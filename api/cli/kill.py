@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-
 from trimtab.api.cli.options import AsJson, Job, Reason, Token, Url, issuer_of
+from trimtab.api.cli.screen import Console
 from trimtab.api.client import DEFAULT_URL, Client
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trimtab.api.cli.screen import Console
 from trimtab.api.lab.cells import load_lab
 from trimtab.api.lab.perform import claimed, folder_of, run_cells
 from trimtab.api.lab.tables import MEASURES, Row

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from trimtab.api.cli.screen import Console
 
 SLOW_S = 2.0
 """Seconds of work after which the bar is shown."""

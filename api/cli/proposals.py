@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.options import AsJson, Job, Reason, Token, Url, issuer_of
+from trimtab.api.cli.screen import Console
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.proposal_view import ProposalView
 from trimtab.api.routes.proposals import Proposals

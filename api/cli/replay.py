@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -16,6 +15,7 @@ from trimtab.agent.config import with_settings
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.options import Token, Url
 from trimtab.api.cli.progress import bar
+from trimtab.api.cli.screen import Console
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.ledgers import ledgers_in
 from trimtab.api.problem import shown

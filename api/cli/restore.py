@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from trimtab.api.cli.options import Db
+from trimtab.api.cli.screen import Console
 from trimtab.api.recovery import mark_restored, recover
 from trimtab.storage.database import Database
-from trimtab.storage.engine import StorageError
+from trimtab.storage.engine import StorageError, missing_file
 
 
 def restore(
@@ -29,8 +29,8 @@ def restore(
     issuer = getpass.getuser()
     if file is not None:
         recovered = recover(file, db, issuer=issuer)
-    elif "://" not in db and not Path(db).is_file():
-        raise StorageError(f"db: there is no file {db}; give the backup that it is to be made of")
+    elif missing := missing_file(db):
+        raise StorageError(f"db: there is no file {missing}; give the backup that it is to be made of")
     else:
         recovered = mark_restored(Database(db), issuer=issuer)
     console = Console(soft_wrap=True)

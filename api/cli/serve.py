@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from trimtab.agent.config import AgentConfig
@@ -22,6 +21,7 @@ from trimtab.api.calibration import references
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.options import Db
 from trimtab.api.cli.progress import bar
+from trimtab.api.cli.screen import Console
 from trimtab.api.logs import LogFormat, LogLevel, log_to
 from trimtab.api.notify.settings import alert_settings
 from trimtab.api.restore import UnreadableJobError

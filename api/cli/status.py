@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
 from trimtab.agent.state import State
 from trimtab.api.cli.options import Token, Url
 from trimtab.api.cli.proposals import written
+from trimtab.api.cli.screen import Console
 from trimtab.api.cli.tables import as_wide_as_shown, table_of
 from trimtab.api.cli.telling import by_weight, telling
 from trimtab.api.client import DEFAULT_URL, Client

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.options import Token, Url
+from trimtab.api.cli.screen import Console
 from trimtab.api.client import DEFAULT_URL
 from trimtab.hooks.transport.delivery import deliver
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from rich.console import Console
 from rich.table import Column, Table
+
+from trimtab.api.cli.screen import Console
 
 PIPED_WIDTH = 1000
 """Columns of a table that is piped or written to a file, where rich would take 80; it takes what it needs of them."""

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Annotated, Protocol
 
 import typer
-from rich.console import Console
 
 from trimtab.api.access.issuing import OVERLAP_S, Issuing, TokenRuleError
 from trimtab.api.access.scopes import Scope
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.options import AsJson, Token, Url
+from trimtab.api.cli.screen import Console
 from trimtab.api.cli.tables import as_wide_as_shown, moment, table_of
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.routes.tokens import Issued, TokenList, TokenView, token_view

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.progress import Lines
+from trimtab.api.cli.screen import Console
 from trimtab.hooks.records import RecordError
 from trimtab.hooks.transport.base import UrlError
 from trimtab.trainer.checkpoint import CheckpointError, Checkpoints

@@ -6,10 +6,10 @@ from itertools import islice
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.options import AsJson, Token, Url
+from trimtab.api.cli.screen import Console
 from trimtab.api.cli.tables import as_wide_as_shown, moment, table_of
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.routes.webhook_views import DeliveryPage, DeliveryView, IssuedWebhook, Trial, Webhooks, WebhookView

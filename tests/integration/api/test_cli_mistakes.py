@@ -12,8 +12,9 @@ from agent_runs import Plant
 from api_runs import trimtab
 
 from trimtab.agent.state import Mode
-from trimtab.api.client import Client
+from trimtab.api.client import Client, ClientError
 from trimtab.api.service import Service
+from trimtab.hooks.records import StepSummary
 
 REASON = "go [/b] ahead"
 
@@ -128,3 +129,51 @@ def test_a_run_in_a_log_tells_its_steps_and_one_reward_where_there_is_one(tmp_pa
     assert told[-2:] == ["step 1 of 2", "step 2 of 2"]
     assert "reward of the trained policy, sampled in bf16" in done.stdout
     assert "sampled as in the run" not in done.stdout
+
+
+ORDERS = "a\x1b[2Jb\x1b]0;owned\x07c\x9b31md"
+"""It would clear a screen and name its window, and has four characters too many."""
+SHOWN = "a[2Jb]0;ownedc31md"
+
+
+def test_what_jobs_and_people_wrote_gives_the_terminal_no_orders(client: Client, url: str) -> None:
+    client.register("run")
+    for step in range(2):
+        client.ingest(StepSummary(job="run", attempt=1, step=step, scalars={ORDERS: 1.5, "rew[/b]ard": 0.25}))
+    client.set_mode("run", "auto", reason=f"{ORDERS} [/b]", issuer=f"eve{ORDERS}")
+    lines = trimtab("signals", "run", "--url", url).stdout
+    heading = trimtab("signals", "run", ORDERS, "rew[/b]ard", "--url", url).stdout
+    events = trimtab("events", "run", "--url", url).stdout
+    refused = trimtab("status", f"no{ORDERS}", "--url", url, check=False).stderr
+    for told in (lines, heading, events, refused):
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", told)
+    assert [line.split() for line in lines.splitlines() if SHOWN in line] == [[SHOWN, "0", "to", "1", *["1.5"] * 3]]
+    assert heading.split() == ["step", SHOWN, "rew[/b]ard", "0", "1.5", "0.25", "1", "1.5", "0.25"]
+    assert f"{SHOWN} [/b]" in events
+    assert f"by eve{SHOWN}" in events
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [(["signals", "\udcff"], "name"), (["signals", "run", "\udcff"], "name"), (["jobs", "\udcff"], "query")],
+)
+def test_an_argument_that_is_no_text_is_told_in_one_line(url: str, arguments: list[str], field: str) -> None:
+    done = trimtab(*arguments, "--url", url, check=False)
+    told = f"error: {field}: '\\udcff' is no UTF-8 text; give it in that encoding\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
+
+
+def test_a_job_of_no_text_is_refused_by_whatever_sends_it_in_a_body(client: Client) -> None:
+    client.register("run")
+    with pytest.raises(ClientError) as refused:
+        client.set_mode("run", "auto", reason="\udcff")
+    assert (refused.value.status, str(refused.value).partition(":")[0]) == (422, "reason")
+
+
+@pytest.mark.parametrize("form", ["{}", "sqlite:///{}"])
+def test_a_database_that_is_not_there_is_not_made_by_looking_for_it(tmp_path: Path, form: str) -> None:
+    there, out = tmp_path / "typo.db", tmp_path / "out"
+    for arguments in (["restore", "--db", form.format(there)], ["backup", out, "--db", form.format(there)]):
+        done = trimtab(*arguments, check=False)
+        assert (done.returncode, f"db: there is no file {there}" in done.stderr) == (2, True)
+    assert list(tmp_path.iterdir()) == []
