@@ -233,19 +233,19 @@ def test_the_kill_switch_lifts_everything_until_somebody_sets_the_mode(client: C
 
 
 def test_to_register_a_killed_job_does_not_take_the_kill_switch_back(client: Client, plant: Plant) -> None:
-    client.set_mode("run", "auto", reason="let it")
-    client.kill("run", reason="hands off", issuer="ada")
-    with pytest.raises(ClientError, match="^mode: the kill switch is set.*`trimtab mode run auto --reason") as refused:
-        client.register("run", mode="auto")
+    client.set_mode(plant.job, "auto", reason="let it")
+    client.kill(plant.job, reason="hands off", issuer="ada")
+    with pytest.raises(ClientError, match=r"^mode: the kill switch is set.*`trimtab mode run auto --reason") as refused:
+        client.register(plant.job, mode="auto")
     assert refused.value.status == 409
-    done = trimtab("register", "run", "--mode", "auto", "--url", str(client.url), check=False)
+    done = trimtab("register", plant.job, "--mode", "auto", "--url", str(client.url), check=False)
     assert (done.returncode, "mode: the kill switch is set" in done.stderr) == (2, True)
-    assert client.register("run", mode="observe").mode == "observe", "which it is in already"
-    assert client.register("run").mode == "observe"
-    assert client.controls("run").killed
-    client.set_mode("run", "auto", reason="seen to")
-    assert (client.controls("run").killed, client.register("run", mode="auto").mode) == (False, "auto")
-    assert client.register("run", mode="advise").mode == "advise"
+    assert client.register(plant.job, mode="observe").mode == "observe", "which it is in already"
+    assert client.register(plant.job).mode == "observe"
+    assert client.controls(plant.job).killed
+    client.set_mode(plant.job, "auto", reason="seen to")
+    assert (client.controls(plant.job).killed, client.register(plant.job, mode="auto").mode) == (False, "auto")
+    assert client.register(plant.job, mode="advise").mode == "advise"
 
 
 def test_the_command_kills_too(client: Client, plant: Plant) -> None:

@@ -158,12 +158,16 @@ def test_a_job_that_another_session_holds_is_told_alike_alone_and_in_a_batch(pos
         held, free = (StepSummary(job=job, attempt=1, step=1, scalars={"hush": 42.5}) for job in ("held", "free"))
         service.ingest(StepSummary(job="held", attempt=1, step=0))
         bodies = [SUMMARY.encode(one) for one in (held, free)]
-        with running(service) as url, httpx.Client(base_url=url, trust_env=False, timeout=30) as http:
-            with service.database.engine.connect() as session, session.begin():
-                find = select(JobRow.id).where(JobRow.name == "held")
-                assert queries.own(session, [session.execute(find).scalar_one()]) is not None
-                alone = http.post("/v1/summaries", content=bodies[0])
-                batch = http.post("/v1/summaries/batch", content=f"[{','.join(bodies)}]")
+        with (
+            running(service) as url,
+            httpx.Client(base_url=url, trust_env=False, timeout=30) as http,
+            service.database.engine.connect() as session,
+            session.begin(),
+        ):
+            find = select(JobRow.id).where(JobRow.name == "held")
+            assert queries.own(session, [session.execute(find).scalar_one()])
+            alone = http.post("/v1/summaries", content=bodies[0])
+            batch = http.post("/v1/summaries/batch", content=f"[{','.join(bodies)}]")
         service.close()
     assert (alone.status_code, batch.status_code) == (503, 200)
     refused, taken = batch.json()["results"]
