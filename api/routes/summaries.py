@@ -175,8 +175,8 @@ def _commands(inputs: Sequence[Input | Exception], answers: Sequence[Answer]) ->
     for one, answer in zip(inputs, answers, strict=True):
         if not isinstance(one, Input) or isinstance(answer, Exception):
             continue
-        outcome = answer[1]
-        if one.entry.rank == 0 and one.entry.attempt >= outcome.state.attempt:
+        record, outcome = one.record, answer[1]
+        if isinstance(record, StepSummary) and record.rank == 0 and record.attempt >= outcome.state.attempt:
             commands[one.job] = outcome.command
         else:
             commands.setdefault(one.job, None)

@@ -1,6 +1,7 @@
 """The house: what lies where, and how large it may grow."""
 
 import os
+import re
 from pathlib import Path
 
 LONG = 300
@@ -34,3 +35,10 @@ def test_no_file_is_too_long(root: Path, sources: tuple[Path, ...]) -> None:
     long = {name: count for name, count in lines.items() if count > LONG}
     assert not too_long, f"over {TOO_LONG} lines: {too_long}; over {LONG}, which need a reason: {long}"
     print(f"over {LONG} lines: {long}")
+
+
+def test_commands_print_through_the_one_console_that_takes_no_orders(root: Path) -> None:
+    modules = (root / "api" / "cli").glob("*.py")
+    assert [path.name for path in modules if "import Console as RichConsole" in path.read_text()] == ["screen.py"]
+    makes_another = re.compile(r"from rich\.console import .*\bConsole\b(?! as RichConsole)")
+    assert [path.name for path in (root / "api" / "cli").glob("*.py") if makes_another.search(path.read_text())] == []
