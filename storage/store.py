@@ -92,7 +92,8 @@ class Store:
             if not keep(found["config"]):
                 if queries.last_seqs(connection, [found["id"]])[found["id"]]:
                     raise ConfigFixedError(
-                        f"job {job!r} has a ledger that was folded with other settings; start a job of another name, "
+                        f"job {job!r} has a ledger that was folded with other settings, which its first step fixed, or "
+                        "the first change by a person, such as its mode; start a job of another name, "
                         "or try the settings on what was recorded with `trimtab replay --set`"
                     )
                 connection.execute(update(JobRow).where(JobRow.id == found["id"]).values(config=config))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ import typer
 
 from trimtab.agent.config import AgentConfig, with_settings
 from trimtab.agent.state import Mode, State
-from trimtab.api.cli.options import AsJson, Job, Reason, Token, Url
+from trimtab.api.cli.options import AsJson, Job, Reason, Token, Url, issuer_of
 from trimtab.api.cli.screen import Console
 from trimtab.api.cli.status import show_jobs
 from trimtab.api.cli.tables import as_wide_as_shown, moment, table_of
@@ -53,7 +52,7 @@ def register(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a job before it reports, with settings of its own: they are fixed by its first step.
+    """Make a job before it reports, with settings of its own: its first step fixes them, or a change such as --mode.
 
     Settings that are given anew replace all the former ones: what is left out has its default.
     """
@@ -65,7 +64,7 @@ def register(
             whole = with_settings(whole, each)
         config = json.loads(CONFIG.encode(whole))
     with Client(url, token) as client:
-        made = client.register(job, config=config, mode=mode, reason=reason, issuer=getpass.getuser())
+        made = client.register(job, config=config, mode=mode, reason=reason, issuer=issuer_of(token))
     _report(made, f"is registered, in mode {made.mode}", as_json=as_json)
 
 
@@ -94,7 +93,7 @@ def archive(
     """Put a job away: it leaves the lists and the metrics until it reports again. Nothing is deleted."""
     with Client(url, token) as client:
         change = client.unarchive if undo else client.archive
-        line = change(job, reason=reason, issuer=getpass.getuser())
+        line = change(job, reason=reason, issuer=issuer_of(token))
     told = "is watched again" if undo else "is put away; it comes back with its next summary"
     _report(line, told, as_json=as_json)
 
