@@ -62,6 +62,7 @@ def test_nothing_is_wrong_with_a_new_database(service: Service) -> None:
 
 
 def test_a_disk_that_is_nearly_full_is_told_once_in_the_log(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="trimtab.api")
     free = {"bytes": LEAST_FREE - 1}
     readiness = Readiness(service.database, IngestQueue(service), Background(), free=lambda _: free["bytes"])
     folder = Path(service.database.name).parent
@@ -71,7 +72,8 @@ def test_a_disk_that_is_nearly_full_is_told_once_in_the_log(service: Service, ca
     free["bytes"] = LEAST_FREE
     assert told(readiness) == []
     assert [record.getMessage() for record in caplog.records if record.name == "trimtab.api"] == [
-        f"not ready: disk: only 64 MB are free in {folder}; make room"
+        f"not ready: disk: only 64 MB are free in {folder}; make room",
+        "ready again",
     ]
 
 
