@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trimtab.api.errors import UserError
 from trimtab.storage.database import Database
-from trimtab.storage.engine import StorageError
+from trimtab.storage.engine import StorageError, missing_file
 from trimtab.storage.ledger_file import read
 from trimtab.storage.store import Store
 from trimtab.storage.values import Recorded
@@ -32,9 +32,9 @@ def database_to_read(db: str) -> Database:
     Raises:
         StorageError: there is none, or its schema is not this version's.
     """
+    if missing := missing_file(db):
+        raise StorageError(f"db: there is no file {missing}; `trimtab serve --db {missing}` makes one")
     is_url = "://" in db
-    if not is_url and not Path(db).is_file():
-        raise StorageError(f"db: there is no file {db}; `trimtab serve --db {db}` makes one")
     database = Database(db, read_only=not is_url)
     db = database.name if is_url else db
     found = database.revision()

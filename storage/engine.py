@@ -65,7 +65,7 @@ def open_engine(target: str | Path, *, read_only: bool = False) -> Engine:
 def missing_file(target: str) -> str | None:
     """The SQLite file that a path or URL is of, where there is none; None where there is, or it is of a server's."""
     if "://" not in target:
-        path: str | None = target
+        path: str | None = str(Path(target).expanduser())
     else:
         try:
             url = make_url(target)

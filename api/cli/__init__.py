@@ -99,5 +99,5 @@ def main() -> None:
 
 
 def _fail(told: str) -> NoReturn:
-    Console(stderr=True, soft_wrap=True).print(f"error: {told}", style="red", markup=False, highlight=False)
+    Console(stderr=True, soft_wrap=True).print(f"error: {told}", style="red", highlight=False)
     raise SystemExit(2) from None

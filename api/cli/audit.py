@@ -43,14 +43,14 @@ def verify(
         if as_json:
             print(json.dumps({"ok": False, "row": error.number, "problem": str(error)}))
         else:
-            Console(stderr=True, soft_wrap=True).print(f"broken: {error}", style="red", markup=False, highlight=False)
+            Console(stderr=True, soft_wrap=True).print(f"broken: {error}", style="red", highlight=False)
         raise typer.Exit(1) from error
     if as_json:
         print(json.dumps({"ok": True, "rows": head.number, "head": f"{head.number}:{head.hash}"}))
         return
     console = Console(soft_wrap=True, highlight=False)
-    console.print(f"{head.number} rows, unbroken", style="green", markup=False)
-    console.print(f"head: {head.number}:{head.hash}", markup=False)
+    console.print(f"{head.number} rows, unbroken", style="green")
+    console.print(f"head: {head.number}:{head.hash}")
     console.print("Note it elsewhere: given as --noted later, it tells a log that was cut short or written anew.")
 
 

@@ -25,4 +25,4 @@ def backup(
     back_up(database, file)
     database.close()
     size = file.expanduser().stat().st_size / 1e6
-    Console().print(f"{file}: {size:.1f} MB, readable by you alone", highlight=False, markup=False, soft_wrap=True)
+    Console().print(f"{file}: {size:.1f} MB, readable by you alone", highlight=False, soft_wrap=True)

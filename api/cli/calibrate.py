@@ -50,7 +50,7 @@ def calibrate(
         print(json.dumps({"out": str(out), "clip_bounds": {"low": bounds.low, "high": bounds.high}, "levels": levels}))
         return
     console = Console(soft_wrap=True, highlight=False)
-    console.print(f"{steps} steps of {number_format} rollouts: {out}", markup=False)
+    console.print(f"{steps} steps of {number_format} rollouts: {out}")
     console.print(f"calibrated clip bounds: log-ratios of {bounds.low:+.3f} to {bounds.high:+.3f} nats")
     for name, level in calibration.levels.items():
         console.print(f"{name}: {level.location:.4f} (sd {level.scale:.4f})")

@@ -109,7 +109,7 @@ def _show(view: ControlsView) -> None:
         )
     as_wide_as_shown().print(table, highlight=False)
     agrees = "in effect" if view.in_sync else "not in effect yet"
-    console.print(f"generation {view.generation}, {agrees}", highlight=False, markup=False)
+    console.print(f"generation {view.generation}, {agrees}", highlight=False)
     for told in (*view.refusals, view.locked, "the kill switch is set" if view.killed else ""):
         if told:
-            console.print(told, style="yellow", markup=False, highlight=False, soft_wrap=True)
+            console.print(told, style="yellow", highlight=False, soft_wrap=True)

@@ -58,7 +58,7 @@ def ack(
         told = (
             f"{job}: {_carer(incident)} looks after {detector}, {incident.phase.value} since step {incident.since_step}"
         )
-        Console(soft_wrap=True).print(told, markup=False, highlight=False)
+        Console(soft_wrap=True).print(told, highlight=False)
 
 
 def silence(
@@ -94,4 +94,4 @@ def _show(job: str, silences: Sequence[Silence], as_json: bool) -> None:
         print(Silences(silences=list(silences)).model_dump_json())
         return
     names = ", ".join(silence.fingerprint.rpartition("/")[2] for silence in silences) or "nothing"
-    Console(soft_wrap=True).print(f"{job}: silenced: {names}", markup=False, highlight=False)
+    Console(soft_wrap=True).print(f"{job}: silenced: {names}", highlight=False)

@@ -56,15 +56,11 @@ def register(
 
     Settings that are given anew replace all the former ones: what is left out has its default.
     """
-    given = [settings_in(file), settings_of(words or ())]
-    config: dict[str, Any] | None = None
-    if any(given):
-        whole = AgentConfig()
-        for each in given:
-            whole = with_settings(whole, each)
-        config = json.loads(CONFIG.encode(whole))
+    from_file, changes = settings_in(file), settings_of(words or ())
+    config = with_settings(with_settings(AgentConfig(), from_file), changes)
+    own: dict[str, Any] | None = json.loads(CONFIG.encode(config)) if from_file or changes else None
     with Client(url, token) as client:
-        made = client.register(job, config=config, mode=mode, reason=reason, issuer=issuer_of(token))
+        made = client.register(job, config=own, mode=mode, reason=reason, issuer=issuer_of(token))
     _report(made, f"is registered, in mode {made.mode}", as_json=as_json)
 
 
@@ -102,4 +98,4 @@ def _report(line: JobView, told: str, *, as_json: bool) -> None:
     if as_json:
         print(line.model_dump_json())
     else:
-        Console(soft_wrap=True).print(f"{line.name} {told}", markup=False, highlight=False)
+        Console(soft_wrap=True).print(f"{line.name} {told}", highlight=False)

@@ -18,5 +18,4 @@ def kill(job: Job, reason: Reason, url: Url = DEFAULT_URL, token: Token = None, 
         f"{job}: no override is wanted any more (generation {controls.generation}), and the agent only observes. "
         "Set its mode to let it act again.",
         highlight=False,
-        markup=False,
     )

@@ -46,7 +46,7 @@ def lab(
     console.print(_table(report.table))
     console.print(f"\nReport: {out / REPORT}. Tables: table.md, table.csv and table.json beside it.", highlight=False)
     for name, error in report.damaged.items():
-        console.print(f"{name}: {error}", style="red", markup=False, highlight=False)
+        console.print(f"{name}: {error}", style="red", highlight=False)
     names = [*failed, *report.damaged]
     if names:
         console.print(f"{len(names)} failed: {', '.join(names)}; see the report, and {out / 'logs'}", style="red")

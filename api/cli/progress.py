@@ -44,7 +44,7 @@ class Lines:
         """Print `line` where one is due, or it is the last."""
         now = self._clock()
         if last or now >= self._due:
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._console.print(line, highlight=False, soft_wrap=True)
             self._due = now + LINE_EVERY_S
 
 

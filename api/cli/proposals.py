@@ -25,7 +25,7 @@ def proposals(job: Job, url: Url = DEFAULT_URL, token: Token = None, as_json: As
         return
     console = Console(soft_wrap=True, highlight=False)
     for one in found:
-        console.print(f"{one.id}: {written(one)}: {one.reason} ({one.steps_left} steps left)", markup=False)
+        console.print(f"{one.id}: {written(one)}: {one.reason} ({one.steps_left} steps left)")
     if not found:
         console.print("nothing is proposed")
 
@@ -64,4 +64,4 @@ def _decide(what: str, job: str, number: int, reason: str, url: str, token: str 
         return
     done = "is approved" if what == "approve" else "is turned down"
     told = f"{job}: proposal {number} {done}: {written(proposal)} (generation {view.generation})"
-    Console(soft_wrap=True).print(told, markup=False, highlight=False)
+    Console(soft_wrap=True).print(told, highlight=False)

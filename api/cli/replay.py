@@ -88,11 +88,11 @@ def _ask(job: str, settings: dict[str, Any], url: str, token: str | None, *, as_
     else:
         what = "identical" if done.identical else f"{done.gone_total} decisions fall away, {done.added_total} come"
         console = Console(soft_wrap=True, highlight=False)
-        console.print(f"{job}: {done.entries} entries: {what}", markup=False)
+        console.print(f"{job}: {done.entries} entries: {what}")
         for events, mark in ((done.gone, "-"), (done.added, "+")):
             for event in events:
                 where = f"{event['attempt']}:{event['step']}"
-                console.print(f"{mark} {where}  {event['kind'].replace('_', ' ')}  {event['message']}", markup=False)
+                console.print(f"{mark} {where}  {event['kind'].replace('_', ' ')}  {event['message']}")
     if not settings and not done.identical and not done.relearnt:
         raise typer.Exit(1)
 
@@ -134,6 +134,6 @@ def _show_line(console: Console, outcome: Refolded, *, changed: bool) -> None:
         f"  replayed  {shown(difference.replayed)}",
     )
     for line, style in zip(lines, ("yellow" if changed or outcome.relearnt else "red", "none", "none"), strict=True):
-        console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, style=style, highlight=False, soft_wrap=True)
     if changed and (outcome.gone or outcome.added):
         _show_changes(console, outcome)

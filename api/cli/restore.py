@@ -42,7 +42,6 @@ def restore(
         f"{done}. {told}: set a job's mode to let its agent act again. Revoke the tokens that were revoked since the "
         "backup: they are valid again.",
         highlight=False,
-        markup=False,
     )
     for reason in recovered.unreadable:
-        Console(stderr=True, soft_wrap=True).print(f"warning: {reason}", style="yellow", markup=False)
+        Console(stderr=True, soft_wrap=True).print(f"warning: {reason}", style="yellow")

@@ -36,7 +36,7 @@ def settings(
         if everything or value != usual[name]:
             table.add_row(*map(Text, (name, _written(value), "" if value == usual[name] else _written(usual[name]))))
     console = as_wide_as_shown()
-    console.print(table if table.row_count else f"{job}: every setting is the default", highlight=False, markup=False)
+    console.print(table if table.row_count else f"{job}: every setting is the default", highlight=False)
 
 
 def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:

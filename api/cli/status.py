@@ -79,9 +79,9 @@ def show_jobs(console: Console, jobs: list[JobView]) -> None:
     console.print(table)
     for one in jobs:
         if one.problem is not None:
-            console.print(one.problem, style="yellow", markup=False, highlight=False, soft_wrap=True)
+            console.print(one.problem, style="yellow", highlight=False, soft_wrap=True)
         if one.silent:
-            console.print(f"{one.name}: {_silence(one)}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"{one.name}: {_silence(one)}", style="yellow", highlight=False, soft_wrap=True)
 
 
 def _show_health(console: Console, health: HealthView) -> None:
@@ -90,10 +90,10 @@ def _show_health(console: Console, health: HealthView) -> None:
     judged = f"{line.judged} of {line.detectors} detectors could judge"
     age = "" if line.age is None else f", {_duration(line.age)} ago"
     told = f"({judged})  mode {line.mode.value}  {at}{age}"
-    console.print(Text(line.name, "bold"), "", _styled(line.state), told, markup=False, soft_wrap=True)
+    console.print(Text(line.name, "bold"), "", _styled(line.state), told, soft_wrap=True)
     if line.silent:
         told = f"{_silence(line)}; what follows was true of its last summary"
-        console.print(told, style="yellow", markup=False, highlight=False, soft_wrap=True)
+        console.print(told, style="yellow", highlight=False, soft_wrap=True)
     verdicts = table_of("detector", "state", "what was seen")
     for verdict in health.verdicts:
         shown = _styled(State.NOT_OBSERVED, verdict.state.value) if line.silent else _styled(verdict.state)
@@ -103,16 +103,16 @@ def _show_health(console: Console, health: HealthView) -> None:
         told = telling(incident)
         why = f" ({told})" if incident.cause is not None or incident.silenced else ""
         told = f"{incident.phase.value} since step {incident.since_step}{why}: {incident.detector}: {incident.message}"
-        console.print(told, markup=False, soft_wrap=True)
+        console.print(told, soft_wrap=True)
     for proposal in health.proposals:
-        console.print(f"proposal {proposal.id}: {written(proposal)}: {proposal.reason}", markup=False, soft_wrap=True)
-    console.print(f"overrides, generation {controls.generation}: {_overrides(controls)}", markup=False, soft_wrap=True)
+        console.print(f"proposal {proposal.id}: {written(proposal)}: {proposal.reason}", soft_wrap=True)
+    console.print(f"overrides, generation {controls.generation}: {_overrides(controls)}", soft_wrap=True)
     if controls.killed:
         console.print("the kill switch is set: set the mode to let anything be overridden again", style="yellow")
     if controls.locked:
-        console.print(f"locked out: {controls.locked}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"locked out: {controls.locked}", style="yellow", highlight=False, soft_wrap=True)
     for refusal in controls.refusals:
-        console.print(f"refused by the trainer: {refusal}", markup=False, soft_wrap=True)
+        console.print(f"refused by the trainer: {refusal}", soft_wrap=True)
     if line.quarantined or health.dropped:
         console.print(f"{line.quarantined} summaries in quarantine, {health.dropped} lost by the trainer's process")
 

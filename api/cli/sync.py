@@ -39,14 +39,14 @@ def sync(
         print(json.dumps(asdict(done)))
     else:
         console = Console(soft_wrap=True, highlight=False)
-        console.print(f"{done.sent} summaries delivered to {url}", markup=False)
+        console.print(f"{done.sent} summaries delivered to {url}")
         if done.rejected:
-            console.print(f"{done.rejected} refused for good, kept in {folder / 'rejected'}", markup=False)
+            console.print(f"{done.rejected} refused for good, kept in {folder / 'rejected'}")
         if done.damaged:
-            console.print(f"{done.damaged} lost: damaged on the disk", markup=False)
+            console.print(f"{done.damaged} lost: damaged on the disk")
         if done.left:
             away = f"nothing answers at {url}, or it asked for a pause"
             why = f"{url} does not let us in: {done.barred}" if done.barred else away
-            console.print(f"{done.left} left: {why}", markup=False)
+            console.print(f"{done.left} left: {why}")
     if done.rejected or done.left:
         raise typer.Exit(1)

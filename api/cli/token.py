@@ -22,6 +22,7 @@ from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.routes.tokens import Issued, TokenList, TokenView, token_view
 from trimtab.hooks.records import RecordError
 from trimtab.storage.database import Database
+from trimtab.storage.engine import missing_file
 from trimtab.storage.tokens import SpentTokenError, Tokens, UnknownTokenError
 from trimtab.storage.values import Origin
 
@@ -70,7 +71,7 @@ def list_tokens(db: Db = None, url: Url = DEFAULT_URL, token: Token = None, as_j
     for one in tokens:
         used, expires = _day(one.last_used_at, "never"), _day(one.expires_at, "never")
         table.add_row(one.id, one.name, " ".join(one.scopes), one.job or "any", one.standing.value, expires, used)
-    as_wide_as_shown().print(table, highlight=False, markup=False)
+    as_wide_as_shown().print(table, highlight=False)
 
 
 @token.command()
@@ -106,7 +107,7 @@ def revoke(
         print(revoked.model_dump_json())
         return
     told = f"{revoked.id} ({revoked.name}) lets nobody in any more; running services know within seconds"
-    Console().print(told, highlight=False, markup=False, soft_wrap=True)
+    Console().print(told, highlight=False, soft_wrap=True)
 
 
 class _Desk(Protocol):
@@ -153,16 +154,16 @@ def _desk(db: str | None, url: str, token: str | None, *, make: bool = False) ->
         with Client(url, token) as client:
             yield client
         return
-    is_new = "://" not in db and not Path(db).expanduser().exists()
-    if is_new and not make:
-        raise UsageError(f"db: there is no file {db}")
+    missing = missing_file(db)
+    if missing is not None and not make:
+        raise UsageError(f"db: there is no file {missing}")
     database = Database(db)
     try:
         database.migrate()
         yield _AtDatabase(database)
-        if is_new:
-            told = f"{Path(database.name).absolute()} was not there, and is new; it is the one to serve"
-            Console(stderr=True, soft_wrap=True).print(told, highlight=False, markup=False)
+        if missing is not None:
+            told = f"{Path(missing).absolute()} was not there, and is new; it is the one to serve"
+            Console(stderr=True, soft_wrap=True).print(told, highlight=False)
     except (TokenRuleError, RecordError, UnknownTokenError, SpentTokenError) as error:
         raise UsageError(str(error)) from error
     finally:
@@ -180,7 +181,7 @@ def _show(issued: Issued, as_json: bool) -> None:
     )
     overlap = f"; the old secret is taken until {_day(about.old_secret_until, '')}" if about.old_secret_until else ""
     told = f"{about.name}: {what}{overlap}. Keep it now: it is not shown again."
-    Console(stderr=True, soft_wrap=True).print(told, highlight=False, markup=False)
+    Console(stderr=True, soft_wrap=True).print(told, highlight=False)
 
 
 def _seconds(option: str, text: str) -> float:

@@ -48,14 +48,14 @@ def train(
             result = _train(config, settings, url=url, job=job, out=out, resume=resume, world=world, quiet=quiet)
     except KeyboardInterrupt:
         if launched_rank() == 0:
-            Console(stderr=True, soft_wrap=True).print(f"stopped; {_going_on(out)}", markup=False, highlight=False)
+            Console(stderr=True, soft_wrap=True).print(f"stopped; {_going_on(out)}", highlight=False)
         raise typer.Exit(130) from None
     except (ConfigError, CheckpointError, RecordError, UrlError) as error:
         raise UsageError(str(error)) from error
     except SamplerError as error:  # no mistake of the user's: the run was going, and can go on
         if launched_rank() == 0:
             told = f"{error}\n{_going_on(out)}"
-            Console(stderr=True, soft_wrap=True).print(told, style="red", markup=False, highlight=False)
+            Console(stderr=True, soft_wrap=True).print(told, style="red", highlight=False)
         raise typer.Exit(1) from error
     except (FileExistsError, NotADirectoryError, PermissionError) as error:
         raise UsageError(f"--out: {out} cannot be the run's folder ({error.strerror})") from error

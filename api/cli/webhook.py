@@ -93,7 +93,7 @@ def list_webhooks(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson =
     for one in found:
         standing = "enabled" if one.enabled else f"disabled: {one.disabled_reason}"
         table.add_row(one.id, one.name, one.shape, one.url, " ".join(one.jobs), one.severity.value, standing)
-    as_wide_as_shown().print(table if found else "nobody is told yet", highlight=False, markup=False)
+    as_wide_as_shown().print(table if found else "nobody is told yet", highlight=False)
 
 
 @webhook.command()
@@ -146,7 +146,7 @@ def send_test(which: Which, url: Url = DEFAULT_URL, token: Token = None, as_json
             said = {Status.DELIVERED: "arrived", Status.PENDING: "is not answered yet"}.get(
                 one.status, "did not arrive"
             )
-            Console(soft_wrap=True).print(f"{one.id} {said}{_why(one)}", highlight=False, markup=False)
+            Console(soft_wrap=True).print(f"{one.id} {said}{_why(one)}", highlight=False)
     if any(one.status is not Status.DELIVERED for one in sent):
         raise typer.Exit(1)
 
@@ -193,7 +193,7 @@ def deliveries(
     table = table_of("id", "at", "job", "status", "attempts", "what was wrong", whole="id")
     for one in found:
         table.add_row(one.id, moment(one.created_at), one.job or "test", one.status.value, str(one.attempts), one.error)
-    as_wide_as_shown().print(table, highlight=False, markup=False)
+    as_wide_as_shown().print(table, highlight=False)
 
 
 @webhook.command()
@@ -210,7 +210,7 @@ def retry(
     if as_json:
         print(again.model_dump_json())
         return
-    Console(soft_wrap=True).print(f"{again.id} is on its way again", highlight=False, markup=False)
+    Console(soft_wrap=True).print(f"{again.id} is on its way again", highlight=False)
 
 
 def _given(**fields: Any) -> dict[str, Any]:
@@ -234,14 +234,14 @@ def _show(issued: IssuedWebhook, as_json: bool) -> None:
         print(issued.secret, flush=True)
     kept = " Keep the secret now: it is not shown again." if issued.secret is not None else ""
     told = f"{issued.webhook.name} ({issued.webhook.id}) is told from {issued.webhook.severity.value} on.{kept}"
-    Console(stderr=True, soft_wrap=True).print(told, highlight=False, markup=False)
+    Console(stderr=True, soft_wrap=True).print(told, highlight=False)
 
 
 def _report(one: WebhookView, what: str, as_json: bool) -> None:
     if as_json:
         print(one.model_dump_json())
         return
-    Console(soft_wrap=True).print(f"{one.name} ({one.id}) {what}", highlight=False, markup=False)
+    Console(soft_wrap=True).print(f"{one.name} ({one.id}) {what}", highlight=False)
 
 
 def _why(one: DeliveryView) -> str:
