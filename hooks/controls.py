@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Literal, get_args, get_type_hints
@@ -220,6 +220,8 @@ class ClipBounds:
 
 MAX_FORMATS = 64
 """Number formats that a trainer can say that it has, on either side."""
+MAX_REASON_LENGTH = 300
+"""Characters in what is told of a control that cannot be changed."""
 MAX_KEPT = 4096
 """Checkpoints that a trainer can say that it has."""
 _DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(Controls)}
@@ -278,11 +280,17 @@ class Capabilities:
     """Number formats that the trainer's forward pass can be switched to."""
     checkpoints: tuple[str, ...] = ()
     """Checkpoints that the trainer can go back to or keep, as `ATTEMPT:STEP`."""
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Why a control is absent or only for a restart, by its name, in words for people."""
 
     def __post_init__(self) -> None:
-        for name in self.controls:
-            if name not in CONTROL_NAMES:
-                raise ControlError(f"controls.{no_such_control(name)}")
+        for field_name in ("controls", "reasons"):
+            for name in getattr(self, field_name):
+                if name not in CONTROL_NAMES:
+                    raise ControlError(f"{field_name}.{no_such_control(name)}")
+        for name, reason in self.reasons.items():
+            if len(reason) > MAX_REASON_LENGTH:
+                raise ControlError(f"reasons.{name}: {len(reason)} characters are more than {MAX_REASON_LENGTH}")
         for name, most in (("sampler_formats", MAX_FORMATS), ("train_formats", MAX_FORMATS), ("checkpoints", MAX_KEPT)):
             if len(getattr(self, name)) > most:
                 raise ControlError(f"{name}: {len(getattr(self, name))} entries are more than {most}; report fewer")
@@ -292,9 +300,12 @@ class Capabilities:
     def refusal(self, name: str, value: ControlValue) -> str | None:
         """Why this trainer cannot set control `name` to `value` while it runs, or None if it can."""
         liveness = self.controls.get(name, Liveness.ABSENT)
+        fixed, reason = liveness in (Liveness.ABSENT, Liveness.RESTART), self.reasons.get(name)
+        if fixed and reason:
+            return f"{name}: {liveness.value} in this trainer: {reason}"
         if name == "centering" and value and not self.sampler_head:  # also why it is absent, where it is
             return "centering: the rollouts record no sampler head (top log-probs), which score centering needs"
-        if liveness in (Liveness.ABSENT, Liveness.RESTART):
+        if fixed:
             return f"{name}: {liveness.value} in this trainer"
         if name == "importance" and value != "none" and not self.rollout_logprobs:
             return "importance: the rollouts record no sampler log-probs"

@@ -1,0 +1,92 @@
+"""An emitter in somebody else's loop: what every adapter holds, and what keeps its faults out of the training.
+
+An adapter's own code runs inside the trainer's methods and callbacks, so each entry is wrapped in `safely`. An error
+there is swallowed, counted and logged once a kind. Three steps in a row with one, and the attachment takes itself off:
+everything is put back as it was, said once and loudly, and the run goes on as if nothing had ever been attached.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from trimtab.hooks.controls import Controls
+from trimtab.hooks.duty import MAX_FAILING_STEPS
+from trimtab.hooks.emitter import Emitter
+from trimtab.hooks.guard import Guard
+from trimtab.hooks.knobs import Panel
+
+_log = logging.getLogger("trimtab")
+
+
+class Attachment:
+    """One run of a trainer that is not ours.
+
+    Args:
+        emitter: made by `trimtab.attach`, with what the panel says of the run.
+        panel: the trainer's knobs.
+        undo: takes every wrapper and callback off the trainer again.
+    """
+
+    def __init__(self, emitter: Emitter, panel: Panel, undo: Callable[[], None]) -> None:
+        self.emitter = emitter
+        self.panel = panel
+        self.attached = True
+        """False once it was taken off, by a person or by itself."""
+        self._undo = undo
+        self._guard = Guard(emitter.job)
+        self._strikes = 0
+        self._clean = True
+
+    @property
+    def controls(self) -> Controls:
+        """In effect now."""
+        return self.emitter.controls
+
+    @property
+    def failures(self) -> int:
+        """Errors swallowed so far, here and in the emitter."""
+        return self._guard.failures + self.emitter.failures
+
+    @contextmanager
+    def safely(self, doing: str) -> Iterator[None]:
+        """Swallow what goes wrong; the step counts as one with an error."""
+        before = self._guard.failures
+        with self._guard.swallowing(doing):
+            yield
+        self._clean &= self._guard.failures == before
+
+    def end_step(self, *, step: int, scalars: Mapping[str, float | None] | None = None, **facts: Any) -> Controls:
+        """Report the step and turn the knobs to what the next one must use; see `Emitter.end_step`."""
+        with self.safely("end_step"):
+            self.turn(self.emitter.end_step(step=step, scalars=scalars, base=self.panel.own(), **facts))
+        self._count()
+        return self.controls
+
+    def turn(self, controls: Controls) -> None:
+        """Turn the knobs; what the trainer would not take is refused and reported as such."""
+        for name, reason in self.panel.turn(controls):
+            self.emitter.refuse(name, f"the trainer would not take it: {reason}")
+
+    def detach(self) -> None:
+        """Take everything off the trainer and put its own controls back. Safe to call twice; never raises."""
+        if not self.attached:
+            return
+        self.attached = False
+        for doing, step in (("undo", self._undo), ("release", self.panel.release), ("close", self.emitter.close)):
+            with self._guard.swallowing(doing):
+                step()
+
+    def _count(self) -> None:
+        self._strikes = 0 if self._clean else self._strikes + 1
+        self._clean = True
+        if self._strikes >= MAX_FAILING_STEPS and self.attached:
+            _log.error(
+                "trimtab (job %s): detached: its adapter failed in %d steps in a row; the run has its own controls and "
+                "goes on unwatched",
+                self.emitter.job,
+                self._strikes,
+            )
+            self.detach()

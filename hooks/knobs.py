@@ -1,0 +1,134 @@
+"""What somebody else's trainer lets be changed while it runs: its knobs, read and turned at step boundaries.
+
+A knob is one of our controls in a trainer that has it under another name, in another unit, or nowhere but in what an
+adapter does inside the loss. Reading and turning are levels: whatever the trainer holds that was not put there from
+here is the run's own, a schedule of its own included, and an override that is lifted puts exactly that back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab.hooks.controls import Capabilities, ControlError, Controls, ControlValue, Liveness, check_value
+
+TURNED = (Liveness.LIVE, Liveness.NEXT_ROLLOUT)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """One control of a trainer.
+
+    >>> class Trainer: epsilon = 0.2
+    >>> knob = Knob.attribute(Trainer, "epsilon")
+    >>> knob.get(), knob.put(0.3), Trainer.epsilon
+    (0.2, None, 0.3)
+    """
+
+    get: Callable[[], Any]
+    """What the trainer holds, in its own terms."""
+    put: Callable[[Any], None] | None = None
+    """Gives the trainer a value in its own terms; None where the adapter itself obeys the control."""
+    shown: Callable[[Any], ControlValue] = _same
+    """The trainer's value as one of our control's."""
+    told: Callable[[Any], Any] = _same
+    """The other way round."""
+    liveness: Liveness = Liveness.LIVE
+    reason: str = ""
+    """Why it cannot be turned while the run goes on, or what a run has to be started with for that."""
+
+    @classmethod
+    def attribute(cls, owner: Any, name: str, **rest: Any) -> Knob:
+        """The attribute `name` of `owner`, read anew wherever the trainer uses it.
+
+        Raises:
+            AttributeError: there is none, so the trainer is of another version than the adapter was written for.
+        """
+        getattr(owner, name)
+        return cls(get=lambda: getattr(owner, name), put=lambda value: setattr(owner, name, value), **rest)
+
+    @classmethod
+    def obeyed(cls, value: ControlValue, **rest: Any) -> Knob:
+        """A control that the adapter itself obeys; the run's own `value` of it never changes."""
+        return cls(get=lambda: value, **rest)
+
+
+class Panel:
+    """All knobs of one trainer.
+
+    >>> class Trainer: epsilon_low = 10.0  # never clips
+    >>> panel = Panel({"clip_low": Knob.attribute(Trainer, "epsilon_low", shown=lambda e: min(e, 1.0))})
+    >>> own = panel.own()
+    >>> panel.turn(own.overlaid({"clip_low": 0.2})), Trainer.epsilon_low, panel.own() == own
+    ((), 0.2, True)
+    >>> panel.turn(own), Trainer.epsilon_low
+    ((), 10.0)
+    """
+
+    def __init__(self, knobs: Mapping[str, Knob]) -> None:
+        self.knobs = dict(knobs)
+        self._own: dict[str, Any] = {}
+        self._put: dict[str, Any] = {}
+        """What was put there from here and not by the run, in the trainer's terms."""
+
+    def capabilities(self, **facts: Any) -> Capabilities:
+        """What can be turned, and why the rest cannot; `facts` are the other fields of `Capabilities`."""
+        return Capabilities(
+            controls={name: knob.liveness for name, knob in self.knobs.items()},
+            reasons={name: knob.reason for name, knob in self.knobs.items() if knob.reason},
+            **facts,
+        )
+
+    def own(self) -> Controls:
+        """The run's own controls now. What our controls cannot express of them stands at its default."""
+        for name, knob in self.knobs.items():
+            held = knob.get()
+            if name not in self._put or held != self._put[name]:
+                self._own[name] = held
+                self._put.pop(name, None)
+        return Controls().overlaid({name: value for name in self.knobs if (value := self._shown(name)) is not None})
+
+    def turn(self, controls: Controls) -> tuple[tuple[str, str], ...]:
+        """Give the trainer these controls. The names of those that it would not take, with the reason."""
+        refused = []
+        for name, knob in self.knobs.items():
+            if knob.put is not None and knob.liveness in TURNED:
+                try:
+                    self._turn(name, knob, getattr(controls, name))
+                except Exception as error:
+                    refused.append((name, f"{type(error).__name__}: {error}"))
+        return tuple(refused)
+
+    def release(self) -> None:
+        """Put back everything that is still as it was put from here."""
+        for name, put in list(self._put.items()):
+            knob = self.knobs[name]
+            if knob.put is not None and knob.get() == put:
+                knob.put(self._own[name])
+            self._put.pop(name)
+
+    def _turn(self, name: str, knob: Knob, value: ControlValue) -> None:
+        assert knob.put is not None
+        # The run's own value is put back exactly as it was, also where ours is only a likeness of it.
+        wanted = self._own[name] if value == self._shown(name) else knob.told(value)
+        if knob.get() != wanted:
+            knob.put(wanted)
+        if wanted == self._own.get(name):
+            self._put.pop(name, None)
+        else:
+            self._put[name] = knob.get()
+
+    def _shown(self, name: str) -> ControlValue | None:
+        if name not in self._own:
+            return None
+        value = self.knobs[name].shown(self._own[name])
+        try:
+            check_value(name, value)
+        except ControlError:
+            return None
+        return value
