@@ -8,6 +8,7 @@
   So it does against noise that is small and lasts (`trimtab.agent.detectors.clipping`): there the weights are near 1
   and exact. E4M3 under twelve updates a rollout: .621 with truncation, .619 with masking, .515 with centering, .636 in
   BF16 (one seed each; the noise of the cliff is another matter, see the remedies).
+- OVERREACH: the updates leave their batch, and no bound holds them: the bounds first, then the size of the steps.
 - BACKWARD: gradients spike while the ratios are fine: what the backward pass multiplies by, then the format.
 
 A remedy that is in effect already is passed over, and what one brings another may build on: after the first remedy of
@@ -42,14 +43,19 @@ BACKWARD = (
     "restore_checkpoint",
     "pause",
 )
+OVERREACH = ("tighter_clip", "smaller_steps", "fresher_rollouts", "restore_checkpoint", "pause")
 REPEATABLE = frozenset({"restore_checkpoint", "smaller_steps", "fresher_rollouts"})
 """Remedies that go a step further each time, so that one in force does not rule out another of the same."""
 
 
-def ladder_against(applied: Controls, *, gradients: bool = False, mild: bool = False) -> tuple[str, ...]:
+def ladder_against(
+    applied: Controls, *, gradients: bool = False, mild: bool = False, overreach: bool = False
+) -> tuple[str, ...]:
     """The ladder for a run with these controls; `gradients` where it is only they that show anything, `mild` where the
-    noise is small and lasts."""
+    noise is small and lasts, `overreach` where nothing holds the updates near their batch."""
     if gradients:
         return BACKWARD
+    if overreach:
+        return OVERREACH
     clips_noise = applied.objective != "reinforce" and applied.ratio_reference == "sampler"
     return PRECISION if clips_noise and not mild else DRIFT

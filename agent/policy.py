@@ -127,7 +127,7 @@ def _tightened(
     if not _may_act(config, state) or not verified(config, state):
         return state, ()
     events: tuple[Event, ...] = ()
-    ladder = ladder_against(reported.applied, gradients=wrong.gradients, mild=wrong.mild)
+    ladder = ladder_against(reported.applied, gradients=wrong.gradients, mild=wrong.mild, overreach=wrong.overreach)
     held = {rung.remedy for rung in state.ladder.rungs} - REPEATABLE
     for name in (*(("restore_checkpoint",) if lost else ()), *ladder):
         if name not in config.policy.allow or name in held or name in state.ladder.refused:

@@ -1,6 +1,7 @@
 """What is wrong that a remedy is for.
 
-1. An incident of role SIGNATURE: low precision shows in the ratios. The first in the order of the detectors.
+1. An incident of role SIGNATURE: low precision shows in the ratios, or loose clip bounds do. The first in the order of
+   the detectors.
 2. A reward that falls in a run that is off-policy: its rollouts are at least one version old on average, or the
    sampler's log-probs lie `OFF_POLICY` nats or more off the trainer's. Nothing is remedied where neither is so, or
    neither is reported: on-policy a fall has another cause. Entropy alone asks for nothing: it moves in runs
@@ -30,6 +31,8 @@ LASTS = 10
 """Steps in a row after which a decline is more than a few batches of hard prompts; a collapse counts at once."""
 MILD = "clipping"
 """The detector of noise that is small and lasts."""
+OVERREACH = "overreach"
+"""The detector of updates that leave their batch."""
 REWARD = "reward"
 """The detector whose harm a remedy can be for."""
 
@@ -43,6 +46,8 @@ class Wrong:
     """Only gradients show anything."""
     mild: bool = False
     """The noise is small, and lasts."""
+    overreach: bool = False
+    """Nothing holds the updates near the batch that they are made on."""
 
 
 def signed(state: RunState) -> bool:
@@ -60,7 +65,7 @@ def off_policy(reading: Reading) -> bool:
 def what_is_wrong(state: RunState, reading: Reading, *, patience: int) -> Wrong | None:
     """The first of the three, or None; harm is given `patience` steps to end by itself after a rollback."""
     for incident in alarming(state.incidents, Role.SIGNATURE):
-        return Wrong(incident=incident, mild=incident.detector == MILD)
+        return Wrong(incident=incident, mild=incident.detector == MILD, overreach=incident.detector == OVERREACH)
     undone = state.ladder.rollbacks[-1:]
     explained = bool(undone) and state.tick - undone[0] < patience
     if off_policy(reading) and not state.ladder.rungs and not explained:

@@ -17,6 +17,7 @@ from trimtab.agent.detectors.learning import Learning, LearningSettings
 from trimtab.agent.detectors.limits import Limits, LimitsSettings
 from trimtab.agent.detectors.mismatch import Mismatch, MismatchSettings
 from trimtab.agent.detectors.nonfinite import NonFiniteSettings, NonFiniteValues
+from trimtab.agent.detectors.overreach import Overreach, OverreachSettings
 from trimtab.agent.detectors.pipeline import Pipeline, PipelineSettings
 from trimtab.agent.detectors.resume import Resume, ResumeSettings
 from trimtab.agent.detectors.retained import Retained, RetainedSettings
@@ -37,6 +38,7 @@ class DetectorSettings:
     mismatch: MismatchSettings = field(default_factory=MismatchSettings)
     asymmetry: AsymmetrySettings = field(default_factory=AsymmetrySettings)
     clipping: ClippingSettings = field(default_factory=ClippingSettings)
+    overreach: OverreachSettings = field(default_factory=OverreachSettings)
     entropy: EntropySettings = field(default_factory=EntropySettings)
     garbage: GarbageSettings = field(default_factory=GarbageSettings)
     reward: RewardSettings = field(default_factory=RewardSettings)
@@ -63,6 +65,7 @@ class Detectors:
     mismatch: Mismatch = field(default_factory=Mismatch)
     asymmetry: Asymmetry = field(default_factory=Asymmetry)
     clipping: Clipping = field(default_factory=Clipping)
+    overreach: Overreach = field(default_factory=Overreach)
     entropy: Entropy = field(default_factory=Entropy)
     garbage: Garbage = field(default_factory=Garbage)
     reward: Reward = field(default_factory=Reward)

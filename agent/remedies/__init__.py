@@ -15,6 +15,7 @@ from trimtab.agent.remedies import (
     sampler_precision,
     score_centering,
     smaller_steps,
+    tighter_clip,
     trainer_precision,
     truncated_importance,
 )
@@ -28,6 +29,7 @@ REMEDIES: dict[str, Remedy] = {
     "masked_importance": masked_importance.propose,
     "fresher_rollouts": fresher_rollouts.propose,
     "smaller_steps": smaller_steps.propose,
+    "tighter_clip": tighter_clip.propose,
     "dequantised_backward": dequantised_backward.propose,
     "four_over_six": four_over_six.propose,
     "bf16_last_layers": bf16_last_layers.propose,

@@ -25,6 +25,8 @@ QUANTILES = {"q001": 0.001, "q01": 0.01, "q05": 0.05, "q50": 0.5, "q95": 0.95, "
 """Those that are read, by the digits after the point."""
 MIN_BEYOND = 5
 """Tokens that must lie beyond a quantile, on its thinner side, for it to be read."""
+FAR = 1.5
+"""Nats. Beyond every usual clip bound, and beyond one that is calibrated as far as calibration goes (log 0.8 - 1)."""
 MIN_BUCKET = 30
 """Tokens of a bucket below which its mean is not read."""
 
@@ -153,6 +155,27 @@ def clip_fraction_negative(step: Step) -> float | None:
 
 
 @Signal
+def overreach(step: Step) -> float | None:
+    """Share of the tokens that the updates have already carried more than `FAR` nats to where their advantage pushes
+    them, and that no clip bound holds back: A < 0 and r < e^-1.5, or A > 0 and r > e^1.5, with gradient.
+
+    Not observed where the loss does not clip each token's ratio.
+    """
+    if step.summary.applied.objective != "ppo":
+        return None
+    total = step.n("update")
+    if total < MIN_TOKENS:
+        return None
+    negative, _, positive = step.parts("update")
+    far = 0.0
+    if negative.n and step.bounds.low < -FAR:
+        far += negative.n * (negative.fraction_below(-FAR) - negative.fraction_below(step.bounds.low))
+    if positive.n and step.bounds.high > FAR:
+        far += positive.n * (positive.fraction_below(step.bounds.high) - positive.fraction_below(FAR))
+    return max(far, 0.0) / total
+
+
+@Signal
 def lost_penalty(step: Step) -> float | None:
     """Share of the step's |advantage| whose penalty the lower clip bound silences; see `trimtab.agent.signals.ratios`.
 
@@ -172,11 +195,14 @@ def skew(step: Step) -> float | None:
     negative, positive = step.tokens("update", Sign.NEGATIVE), step.tokens("update", Sign.POSITIVE)
     punished, praised = step.summary.negative, step.summary.positive
     total = punished.advantage_abs + praised.advantage_abs
-    if negative is None or positive is None or total <= 0 or not (punished.tokens and praised.tokens):
+    if negative is None or positive is None or not (punished.tokens and praised.tokens):
+        return None
+    mean = total / (punished.tokens + praised.tokens)
+    if mean <= 0:  # the least of all floats, shared out, is 0
         return None
     gain = (positive.mean("ratio") - 1.0) * praised.advantage_abs / praised.tokens
     loss = (1.0 - negative.mean("ratio")) * punished.advantage_abs / punished.tokens
-    return (gain - loss) / (total / (punished.tokens + praised.tokens))
+    return (gain - loss) / mean
 
 
 @Signal

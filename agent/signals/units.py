@@ -42,6 +42,7 @@ UNITS: dict[str, Unit] = {
     "mismatch_first_position": Unit.NATS,
     "mismatch_worst_length": Unit.NATS,
     "retained_fraction": Unit.RATIO,
+    "overreach": Unit.RATIO,
     "asymmetry_gap": Unit.NATS,
     "escape_excess": Unit.RATIO,
     "clip_excess_positive": Unit.RATIO,

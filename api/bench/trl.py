@@ -21,15 +21,15 @@ import torch
 
 from trimtab.api.bench.spread import Spread
 from trimtab.api.bench.tiny import TinyShape, tiny_qwen3, tiny_trainer
+from trimtab.api.bench.trl_task import questions, reward, tokenizer
 from trimtab.hooks.controls import Controls
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.sections import RolloutConfig, ShadowConfig, UpdateConfig
-from trimtab.trainer.tasks.running_sum import END, EQUALS, PAD, RunningSum
+from trimtab.trainer.tasks.running_sum import RunningSum
 
 UPDATES = 2
 """Updates on each batch of responses."""
 WARM_UP_STEPS = 2
-LETTERS = {**{str(digit): digit for digit in range(10)}, "=": EQUALS, "E": END, "P": PAD, "a": 13, "b": 14, "c": 15}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,12 +139,10 @@ def _theirs(workload: Workload, config: RunConfig, folder: str, steps: int) -> I
 
 
 def _trl_trainer(workload: Workload, config: RunConfig, folder: str, steps: int, callback: Any) -> Any:
-    from datasets import Dataset  # type: ignore[import-untyped]
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 
     task = workload.task
-    prompts = task.prompts(1000, torch.Generator().manual_seed(0)).tokens[:, : task.digits].tolist()
     rollout, update = config.rollout, config.update
     arguments = GRPOConfig(
         output_dir=folder,
@@ -170,28 +168,9 @@ def _trl_trainer(workload: Workload, config: RunConfig, folder: str, steps: int,
     )
     return TRLTrainer(
         tiny_qwen3(workload.shape),
-        reward_funcs=_reward,
+        reward_funcs=reward,
         args=arguments,
-        train_dataset=Dataset.from_list([{"prompt": "".join(map(str, digits)) + "="} for digits in prompts]),
-        processing_class=_tokenizer(),
+        train_dataset=questions(task, 1000, 0),
+        processing_class=tokenizer(),
         callbacks=[callback],
     )
-
-
-def _tokenizer() -> Any:
-    """One token a letter, with the ids of the task."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    letters = Tokenizer(models.WordLevel(LETTERS, unk_token="c"))
-    letters.pre_tokenizer = pre_tokenizers.Split("", behavior="isolated")
-    letters.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=letters, eos_token="E", pad_token="P", unk_token="c", padding_side="left"
-    )
-
-
-def _reward(prompts: list[str], completions: list[str], **_: Any) -> list[float | None]:
-    """1 where the response ends with the total: the task's own rule, on text."""
-    totals = (str(sum(map(int, prompt.rstrip("="))) % 10) for prompt in prompts)
-    return [float(text[-1:] == total) for text, total in zip(completions, totals, strict=True)]

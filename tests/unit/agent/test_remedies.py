@@ -7,7 +7,7 @@ import pytest
 from agent_runs import CAPABLE
 
 from trimtab.agent.control_limits import ControlLimit, ControlLimits
-from trimtab.agent.ladders import BACKWARD, DRIFT, PRECISION, ladder_against
+from trimtab.agent.ladders import BACKWARD, DRIFT, OVERREACH, PRECISION, ladder_against
 from trimtab.agent.remedies import REMEDIES
 from trimtab.agent.remedy import Refusal, Situation
 from trimtab.hooks.controls import CONTROL_NAMES, Capabilities, Controls, ControlValue, Liveness
@@ -40,6 +40,8 @@ OFFERS = [
     ("dequantised_backward", {"backward": "quantized"}, {"backward": "dequantized"}),
     ("four_over_six", {"train_format": "nvfp4"}, {"train_format": "nvfp4-46"}),
     ("bf16_last_layers", {}, {"bf16_last": 0.15}),
+    ("tighter_clip", {"clip_low": 1.0, "clip_high": 10.0}, {"clip_low": 0.2, "clip_high": 0.28}),
+    ("tighter_clip", {"clip_low": 0.1, "clip_high": 1.0}, {"clip_low": 0.1, "clip_high": 0.28}),
     ("sampler_precision", {"sampler_format": "nvfp4"}, {"sampler_format": "fp8-row"}),
     ("sampler_precision", {"sampler_format": "fp8-row"}, {"sampler_format": "bf16"}),
     ("trainer_precision", {"train_format": "nvfp4-46"}, {"train_format": "fp8-row"}),
@@ -87,7 +89,7 @@ def test_no_format_is_above_the_highest(highest: str) -> None:
 
 
 def test_every_remedy_stands_on_a_ladder_and_every_rung_is_a_remedy() -> None:
-    assert {*PRECISION, *DRIFT, *BACKWARD} == set(REMEDIES)
+    assert {*PRECISION, *DRIFT, *BACKWARD, *OVERREACH} == set(REMEDIES)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +133,10 @@ def test_a_control_at_zero_can_move_at_all() -> None:
 
 def test_an_age_without_end_is_no_age_to_halve() -> None:
     assert isinstance(REMEDIES["fresher_rollouts"](replace(situation(), staleness=math.inf)), Refusal)
+
+
+def test_updates_that_nothing_holds_are_held_first() -> None:
+    assert ladder_against(Controls(ratio_reference="sampler"), overreach=True) == OVERREACH
 
 
 def test_small_noise_that_lasts_is_weighted_first() -> None:

@@ -1,0 +1,51 @@
+"""Where a step of transformers' Trainer begins and ends, and its learning rate for the one moment that it counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import TrainerCallback
+
+from trimtab.hooks.trl.async_ import AsyncRide
+from trimtab.hooks.trl.sync import SyncRide
+
+
+class TrimtabCallback(TrainerCallback):  # type: ignore[misc]
+    """Reports each optimizer step, and scales its learning rate.
+
+    The rate is scaled for the optimizer's step alone and put back behind it, so that the scheduler, its base rates and
+    every checkpoint hold the run's own; a scale therefore lasts for as long as it is in effect, under any scheduler.
+    """
+
+    def __init__(self, ride: SyncRide | AsyncRide) -> None:
+        self._ride = ride
+        self._rates: list[Any] = []
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Scale the learning rates."""
+        with self._ride.attachment.safely("lr_scale"):
+            scale = self._ride.attachment.controls.lr_scale
+            if scale != 1.0 and self._ride.attachment.attached:
+                groups = kwargs["optimizer"].param_groups
+                self._rates = [group["lr"] for group in groups]
+                for group in groups:
+                    group["lr"] = group["lr"] * scale
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Put the learning rates back."""
+        with self._ride.attachment.safely("lr_scale"):
+            rates, self._rates = self._rates, []
+            for group, rate in zip(kwargs["optimizer"].param_groups, rates, strict=False):
+                group["lr"] = rate
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Report the step, and wait where it is to be paused."""
+        attachment = self._ride.attachment
+        if attachment.attached:
+            with attachment.safely("on_step_end"):
+                self._ride.end_step(state.global_step)
+                attachment.emitter.wait_while_paused()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Deliver what is pending, and leave the trainer as it was."""
+        self._ride.attachment.detach()

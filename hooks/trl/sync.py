@@ -1,0 +1,250 @@
+"""TRL's GRPOTrainer, ridden: what is read from its batches and losses, and how its loss is steered.
+
+A loss call makes one forward pass through `_get_per_token_logps_and_entropies`; what comes out of it is seen there, and
+the copy of the inputs that TRL goes on with is changed there to what the controls say. Old and reference log-probs go
+through the same method without gradient, and evaluation through the same loss: both are let pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trimtab.hooks.attachment import Attachment
+from trimtab.hooks.calibration import ClipCalibration
+from trimtab.hooks.calibration_sample import CalibrationSample
+from trimtab.hooks.controls import ClipBounds, Controls
+from trimtab.hooks.trl.heads import IDS, LOGPROBS, VLLMHead, padded_head, scored
+from trimtab.hooks.trl.live_loss import Inputs, centering_loss, denominator, loss_mask, steered
+from trimtab.hooks.trl.metrics import NewMetrics
+from trimtab.hooks.trl.patches import Patches
+from trimtab.hooks.trl.twin import OLD, Twin
+
+
+class SyncRide:
+    """What the wrappers of one trainer share from call to call.
+
+    Args:
+        trainer: the GRPOTrainer.
+        head: entries of the sampler's head that are recorded; 0 for none.
+        twin: how the BF16 twin is computed, or None.
+    """
+
+    attachment: Attachment
+
+    def __init__(self, trainer: Any, *, head: int, twin: Twin | None) -> None:
+        self.trainer = trainer
+        self._head, self._twin = head, twin
+        self._vllm_head = VLLMHead(head) if head and trainer.use_vllm and not trainer.rollout_func else None
+        self._metrics = NewMetrics()
+        self._calibration = ClipCalibration()
+        self._calibrated_step = 0
+        self._generations = 0
+        self._batch: Any = None
+        self._generated_at = 0
+        self._call: _Call | None = None
+        self._reset()
+
+    def wrap(self, patches: Patches) -> None:
+        """Put the wrappers on."""
+        patches.wrap(self.trainer, "compute_loss", self._compute_loss)
+        patches.wrap(self.trainer, "_get_per_token_logps_and_entropies", self._score)
+        patches.wrap(self.trainer, "_get_grad_norm", self._get_grad_norm)
+        if self._head or self._twin:
+            patches.wrap(self.trainer, "_generate_and_score_completions", self._generate_and_score)
+        if self._vllm_head:
+            self.trainer.vllm_generation.logprobs, before = self._head, self.trainer.vllm_generation.logprobs
+            patches.wrap(self.trainer.vllm_generation, "generate", self._vllm_head.generate)
+            patches.on_undo(lambda: setattr(self.trainer.vllm_generation, "logprobs", before))
+
+    def end_step(self, step: int) -> Controls:
+        """Report the optimizer step that has just ended."""
+        scalars: dict[str, float | None] = {}
+        with self.attachment.safely("metrics"):
+            scalars |= self._metrics.scalars(self.trainer._metrics["train"])
+        losses, distances, ages = self._losses, self._distances, self._ages
+        if losses:
+            scalars["loss"] = math.fsum(losses)
+        if distances:
+            scalars["head_tv"] = math.fsum(distances) / len(distances)
+        scalars["grad_norm"] = self._grad_norm
+        facts = {
+            "policy_version": step,
+            "staleness": math.fsum(ages) / len(ages) if ages else None,
+            "pass_index": self._pass,
+            "clip_bounds": self._clipped_by,
+        }
+        controls = self.attachment.end_step(step=step, scalars=scalars, **facts)
+        with self.attachment.safely("calibration"):
+            self._calibrate(step)
+        self._reset()
+        return controls
+
+    def _reset(self) -> None:
+        self._losses: list[float] = []
+        self._distances: list[float] = []
+        self._ages: list[int] = []
+        self._grad_norm: float | None = None
+        self._clipped_by: ClipBounds | None = None
+        self._pass = 0
+
+    def _calibrate(self, step: int) -> None:
+        summary = self.attachment.emitter.last_summary
+        if self._twin is None or summary is None or "shadow" not in summary.sketches:
+            return
+        if summary.step != self._calibrated_step:
+            sample = CalibrationSample.of_sketches(summary.sketches["update"], summary.sketches["shadow"])
+            self._calibration = self._calibration.observed(sample, steps=max(1, step - self._calibrated_step))
+            self._calibrated_step = summary.step
+
+    def _compute_loss(self, compute_loss: Any, model: Any, inputs: Inputs, *args: Any, **kwargs: Any) -> Any:
+        if not (self.attachment.attached and self.trainer.model.training and torch.is_grad_enabled()):
+            return compute_loss(model, inputs, *args, **kwargs)
+        call = _Call(dict(inputs), self.attachment.controls, self.attachment.panel.own())
+        bounds = self._bounds(call.controls)
+        self._call = call
+        try:
+            with _clipping_by(self.trainer, bounds if bounds != ClipBounds.nominal(call.controls) else None):
+                loss = compute_loss(model, call.inputs, *args, **kwargs)
+        finally:
+            self._call = None
+        term = None
+        with self.attachment.safely("compute_loss"):
+            self._observe(call, inputs, loss)
+            term = self._centered(call, inputs, bounds)
+        return loss if term is None else loss + term
+
+    def _bounds(self, controls: Controls) -> ClipBounds:
+        nominal = ClipBounds.nominal(controls)
+        if controls.clip_mode == "calibrated":
+            with self.attachment.safely("calibrated bounds"):
+                nominal = self._clipped_by = self._calibration.bounds(controls)
+        return nominal
+
+    def _observe(self, call: _Call, inputs: Inputs, loss: Tensor) -> None:
+        """Take what the loss call used, as it was before anything was steered."""
+        if call.train is None:
+            raise RuntimeError("TRL's loss made no call of _get_per_token_logps_and_entropies with gradient")
+        train = call.train.detach()
+        shadow = {}
+        if self._twin and OLD in inputs:
+            shadow = {
+                "shadow_train_logprobs": self._twin.logprobs(*call.scoring, **call.keywords),
+                "shadow_old_logprobs": inputs[OLD],
+            }
+        self.attachment.emitter.observe(
+            train_logprobs=train,
+            old_logprobs=denominator(inputs, train),
+            rollout_logprobs=inputs.get("sampling_per_token_logps"),
+            advantages=inputs["advantages"],
+            loss_mask=loss_mask(inputs),
+            entropy=None if call.entropy is None else call.entropy.detach(),
+            **shadow,
+        )
+        self._time()
+        self._losses.append(float(loss.detach()))  # TRL has just waited for the device to log its metrics
+
+    def _centered(self, call: _Call, inputs: Inputs, bounds: ClipBounds) -> Tensor | None:
+        """What score centering adds to the loss; None where it is off."""
+        if call.head is None:
+            return None
+        term, distance = centering_loss(self.trainer, inputs, call.head, call.controls, bounds)
+        self._distances.append(float(distance[loss_mask(inputs) > 0].mean()))
+        return term
+
+    def _time(self) -> None:
+        step, trainer = self.trainer.state.global_step, self.trainer
+        if trainer._buffered_inputs is not self._batch:
+            self._batch, self._generated_at = trainer._buffered_inputs, step
+        self._ages.append(step - self._generated_at)
+        every = trainer.args.steps_per_generation * trainer.num_iterations
+        self._pass = (trainer._step % every) // trainer.args.steps_per_generation
+
+    def _score(self, score: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        call = self._call
+        if call is None or not torch.is_grad_enabled():
+            return score(model, *args, **kwargs)
+        if call.controls.centering and LOGPROBS in call.inputs:
+            length = call.inputs["completion_ids"].size(1)
+            train, entropy, call.head = scored(self.trainer, model, call.inputs, length=length)
+            scores = (train, entropy, None)
+        else:
+            scores = score(model, *args, **kwargs)
+        with self.attachment.safely("the loss's inputs"):
+            call.train, call.entropy = scores[0], scores[1]
+            call.scoring, call.keywords = (score, model, *args), kwargs
+            steered(call.inputs, scores[0].detach(), call.controls, call.own)
+        return scores
+
+    def _get_grad_norm(self, get_grad_norm: Any, *args: Any, **kwargs: Any) -> Any:
+        norm = get_grad_norm(*args, **kwargs)
+        with self.attachment.safely("grad_norm"):
+            self._grad_norm = None if norm is None else float(norm)
+        return norm
+
+    def _generate_and_score(self, generate_and_score: Any, examples: Any) -> Any:
+        batch = generate_and_score(examples)
+        if self.attachment.attached and self.trainer.model.training:
+            with self.attachment.safely("the batch"):
+                batch |= self._recorded(examples, batch)
+        return batch
+
+    def _recorded(self, examples: Any, batch: Inputs) -> Inputs:
+        """What has to travel with the batch: the sampler's head with the trainer's old one, and the old twin."""
+        extra: Inputs = {}
+        length = batch["completion_ids"].size(1)
+        if self._head:
+            head = (
+                self._vllm_head.taken(length)
+                if self._vllm_head
+                else padded_head(
+                    [example[IDS] for example in examples],
+                    [example[LOGPROBS] for example in examples],
+                    length=length,
+                    size=self._head,
+                )
+            )
+            if head is not None:
+                device = batch["completion_ids"].device
+                extra[IDS], extra[LOGPROBS] = (part.to(device) for part in head)
+                with torch.no_grad():
+                    _, _, old = scored(self.trainer, self.trainer.model, batch | extra, length=length)
+                extra["old_head_logprobs"] = old
+        if self._twin and self._generations % self._twin.every == 0:
+            ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+            mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
+            score = self.trainer._get_per_token_logps_and_entropies
+            extra[OLD] = self._twin.logprobs(score, self.trainer.model, ids, mask, length)
+        self._generations += 1
+        return extra
+
+
+@contextmanager
+def _clipping_by(trainer: Any, bounds: ClipBounds | None) -> Iterator[None]:
+    """Have TRL clip by `bounds` for one call; None leaves its own."""
+    if bounds is None:
+        yield
+        return
+    before = trainer.epsilon_low, trainer.epsilon_high
+    trainer.epsilon_low, trainer.epsilon_high = -math.expm1(bounds.low), math.expm1(bounds.high)
+    try:
+        yield
+    finally:
+        trainer.epsilon_low, trainer.epsilon_high = before
+
+
+class _Call:
+    """One call of the loss while it is made."""
+
+    def __init__(self, inputs: Inputs, controls: Controls, own: Controls) -> None:
+        self.inputs, self.controls, self.own = inputs, controls, own
+        self.train: Tensor | None = None
+        self.entropy: Tensor | None = None
+        self.head: Tensor | None = None
+        self.scoring: tuple[Any, ...] = ()
+        self.keywords: dict[str, Any] = {}
