@@ -13,7 +13,7 @@ import torch
 
 from trimtab.hooks.attachment import Attachment
 from trimtab.hooks.controls import Controls
-from trimtab.hooks.trl.metrics import NewMetrics
+from trimtab.hooks.trl.metrics import STALENESS, NewMetrics
 from trimtab.hooks.trl.patches import Patches
 
 
@@ -41,7 +41,10 @@ class AsyncRide:
             scalars |= self._metrics.scalars(self.trainer._metrics["train"])
         if self._losses:
             scalars["loss"] = math.fsum(self._losses)
-        controls = self.attachment.end_step(step=step, scalars=scalars, policy_version=step)
+        staleness = scalars.pop(STALENESS, None)
+        controls = self.attachment.end_step(
+            step=step, scalars=scalars, policy_version=self.trainer.model_version, staleness=staleness
+        )
         self._losses, self._grad_norm = [], None
         return controls
 

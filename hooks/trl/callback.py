@@ -10,7 +10,7 @@ from trimtab.hooks.trl.async_ import AsyncRide
 from trimtab.hooks.trl.sync import SyncRide
 
 
-class TrimtabCallback(TrainerCallback):  # type: ignore[misc]
+class TrimtabCallback(TrainerCallback):
     """Reports each optimizer step, and scales its learning rate.
 
     The rate is scaled for the optimizer's step alone and put back behind it, so that the scheduler, its base rates and

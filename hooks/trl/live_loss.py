@@ -68,17 +68,19 @@ def token_weights(trainer: Any, inputs: Inputs) -> Tensor:
         ValueError: the `loss_type` is not one that weighs tokens.
     """
     mask = loss_mask(inputs).float()
-    accumulated = trainer.current_gradient_accumulation_steps
     if trainer.loss_type == "grpo":
-        return mask / mask.sum(-1, keepdim=True).clamp(min=1.0) / len(mask) / accumulated
-    if trainer.loss_type == "bnpo":
-        return mask / mask.sum().clamp(min=1.0) / accumulated
-    if trainer.loss_type == "dr_grpo":
-        return mask / (len(mask) * trainer.max_completion_length) / accumulated
-    if trainer.loss_type == "dapo":
+        tokens = mask.sum(-1, keepdim=True).clamp(min=1.0) * len(mask)
+    elif trainer.loss_type == "bnpo":
+        tokens = mask.sum().clamp(min=1.0)
+    elif trainer.loss_type == "dr_grpo":
+        tokens = mask.new_tensor(len(mask) * trainer.max_completion_length)
+    elif trainer.loss_type == "dapo":
         tokens = inputs["num_items_in_batch"].clamp(min=1.0) / trainer.accelerator.num_processes
-        return mask / (tokens * accumulated / trainer.args.steps_per_generation)
-    raise ValueError(f"loss_type: {trainer.loss_type!r} does not weigh tokens, so that there is no centering term")
+        tokens = tokens / trainer.args.steps_per_generation
+    else:
+        raise ValueError(f"loss_type: {trainer.loss_type!r} does not weigh tokens, so that there is no centering term")
+    weights: Tensor = mask / tokens / trainer.current_gradient_accumulation_steps
+    return weights
 
 
 def centering_loss(

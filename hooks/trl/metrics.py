@@ -9,6 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+STALENESS = "staleness"
+"""In the asynchronous trainer a sample's age is one of them; for us it is a field of its own."""
 NAMES = {
     "reward": "reward_mean",
     "reward_std": "reward_std",
@@ -16,6 +18,7 @@ NAMES = {
     "completions/mean_length": "length_mean",
     "completions/clipped_ratio": "truncated_fraction",
     "kl": "reference_kl",
+    "sample/staleness_mean": STALENESS,
 }
 """TRL's name -> ours, where both mean the same; `kl` is k3 of the reference weights, a mean over all tokens."""
 

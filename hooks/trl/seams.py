@@ -31,7 +31,7 @@ ATTRIBUTES = {
         "_metrics",
         "_buffered_inputs",
     ),
-    "async": ("epsilon_low", "epsilon_high", "_metrics"),
+    "async": ("epsilon_low", "epsilon_high", "model_version", "_metrics"),
 }
 """Read or set on the trainer."""
 METHODS = {

@@ -185,7 +185,7 @@ def test_the_learning_rate_is_scaled_for_every_step_and_no_checkpoint_knows(tmp_
     moved, before, rates = [], runs.weights(trainer), []
     from transformers import TrainerCallback
 
-    class Watch(TrainerCallback):  # type: ignore[misc]
+    class Watch(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
             nonlocal before
             now = runs.weights(trainer)
@@ -208,7 +208,7 @@ def test_clip_bounds_are_turned_live_and_back(tmp_path: Path) -> None:
     seen = []
     from transformers import TrainerCallback
 
-    class Watch(TrainerCallback):  # type: ignore[misc]
+    class Watch(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
             seen.append((trainer.epsilon_low, trainer.epsilon_high))
             if state.global_step == 3:
