@@ -62,11 +62,14 @@ class Reading:
         """Mean of the latest full window of a signal; None while it fills, or when it was last seen over `max_age`
         steps ago.
 
-        `max_age` defaults to one window. The mean is not finite when a value in the window is not.
+        `max_age` defaults to one window, or to the signal's own distance between two values where that is longer. The
+        mean is not finite when a value in the window is not.
         """
         track = self.tracks.get(name)
-        limit = self.window if max_age is None else max_age
-        return None if track is None or track.age > limit else track.mean(self.window)
+        if track is None:
+            return None
+        limit = max(self.window, track.gap) if max_age is None else max_age
+        return None if track.age > limit else track.mean(self.window)
 
     def median(self, name: str) -> float | None:
         """Median of the latest full window of a signal that has a value now; None otherwise.

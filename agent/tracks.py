@@ -30,7 +30,9 @@ class Track:
     peak: float | None = None
     """Highest mean of a full window so far."""
     cycle: int = 1
-    """Passes over a buffer, as far as they were seen."""
+    """Passes over a buffer, as far as it has values of them: 1 for what is measured once a generation."""
+    gap: int = 1
+    """Steps from the value before the latest to the latest: a reward comes once a generation, whatever a step is."""
     baseline: Baseline = field(default_factory=Baseline)
     """Of the first pass. Learnt up to the step before, so that a step is never compared with itself."""
     later: tuple[Baseline, ...] = ()
@@ -40,19 +42,22 @@ class Track:
         """The track after one more step, its baselines untouched."""
         if value is None and not self.recent:
             return self
-        cycle = max(self.cycle, min(pass_index + 1, MAX_PASSES)) if pass_index else self.cycle
         if value is None:
-            return self._with(self.recent, self.age + 1, self.peak, cycle)
+            return self._with(self.recent, self.age + 1, self.peak, self.cycle, self.gap)
+        cycle = max(self.cycle, min(pass_index + 1, MAX_PASSES)) if pass_index else self.cycle
+        gap = self.age + 1 if self.recent else 1
         length = span(window, cycle)
         recent = (*self.recent, value)[-length:]
         peak = self.peak
         if len(recent) == length:
             mean = sum(recent) / length
             peak = mean if isfinite(mean) and (peak is None or mean > peak) else peak
-        return self._with(recent, 0, peak, cycle)
+        return self._with(recent, 0, peak, cycle, gap)
 
-    def _with(self, recent: tuple[float, ...], age: int, peak: float | None, cycle: int) -> Track:
-        return _track(recent=recent, age=age, peak=peak, cycle=cycle, baseline=self.baseline, later=self.later)
+    def _with(self, recent: tuple[float, ...], age: int, peak: float | None, cycle: int, gap: int) -> Track:
+        return _track(
+            recent=recent, age=age, peak=peak, cycle=cycle, gap=gap, baseline=self.baseline, later=self.later
+        )
 
     def is_full(self, window: int) -> bool:
         """Whether it holds a full window."""
@@ -77,7 +82,13 @@ class Track:
         place = min(pass_index, MAX_PASSES - 1)
         if place == 0:
             return _track(
-                recent=self.recent, age=self.age, peak=self.peak, cycle=self.cycle, baseline=baseline, later=self.later
+                recent=self.recent,
+                age=self.age,
+                peak=self.peak,
+                cycle=self.cycle,
+                gap=self.gap,
+                baseline=baseline,
+                later=self.later,
             )
         later = [*self.later, *[Baseline()] * (place - len(self.later))]
         later[place - 1] = baseline

@@ -10,7 +10,9 @@ from agent_runs import step_summary
 from trimtab.agent.advance import advance
 from trimtab.agent.baselines import Baseline, BaselineSettings
 from trimtab.agent.config import AgentConfig
+from trimtab.agent.reading import Reading
 from trimtab.agent.run_state import RunState
+from trimtab.agent.signals.step import Step
 from trimtab.agent.tracks import MAX_PASSES, Track, span
 
 SETTINGS = BaselineSettings(warmup=10)
@@ -31,6 +33,27 @@ def test_the_mean_of_a_saw_is_the_same_wherever_it_ends() -> None:
     assert means[:4] == [None] * 4
     assert means[8:] == pytest.approx([0.15] * 32)
     assert track.peak == pytest.approx(0.15)
+
+
+def test_what_is_measured_once_a_generation_has_a_window_of_generations() -> None:
+    track = Track()
+    for step in range(48):
+        track = track.seen(float(step // 8) if step % 8 == 0 else None, 5, step % 8 // 2)
+    assert track.recent == (1.0, 2.0, 3.0, 4.0, 5.0)
+    assert (track.cycle, track.gap, track.age) == (1, 8, 7)
+
+
+def test_such_a_mean_stands_until_the_next_generation_is_due() -> None:
+    def reading(track: Track) -> Reading:
+        return Reading(step=Step(step_summary(0)), tracks={"reward_mean": track}, window=5)
+
+    track = Track()
+    for step in range(41):
+        track = track.seen(0.5 if step % 8 == 0 else None, 5)
+    for age in range(9):
+        assert (track.age, reading(track).mean("reward_mean")) == (age, 0.5)
+        track = track.seen(None, 5)
+    assert reading(track).mean("reward_mean") is None
 
 
 def test_each_pass_has_its_own_baseline() -> None:
