@@ -55,9 +55,7 @@ class Track:
         return self._with(recent, 0, peak, cycle, gap)
 
     def _with(self, recent: tuple[float, ...], age: int, peak: float | None, cycle: int, gap: int) -> Track:
-        return _track(
-            recent=recent, age=age, peak=peak, cycle=cycle, gap=gap, baseline=self.baseline, later=self.later
-        )
+        return _track(recent=recent, age=age, peak=peak, cycle=cycle, gap=gap, baseline=self.baseline, later=self.later)
 
     def is_full(self, window: int) -> bool:
         """Whether it holds a full window."""
