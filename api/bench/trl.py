@@ -8,12 +8,10 @@ hooks measure.
 
 from __future__ import annotations
 
-import queue
 import statistics
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +20,7 @@ import torch
 from trimtab.api.bench.spread import Spread
 from trimtab.api.bench.tiny import TinyShape, tiny_qwen3, tiny_trainer
 from trimtab.api.bench.trl_task import questions, reward, tokenizer
+from trimtab.api.bench.turns import turns
 from trimtab.hooks.controls import Controls
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.sections import RolloutConfig, ShadowConfig, UpdateConfig
@@ -93,7 +92,8 @@ def _cost(workload: Workload, steps: int, on_step: Callable[[], None]) -> PeerCo
     ours = tiny_trainer(config, workload.shape, workload.task)
     with tempfile.TemporaryDirectory() as folder:
         pairs = []
-        for seconds in _theirs(workload, config, folder, steps + WARM_UP_STEPS):
+        their = turns(_trl_trainer(workload, config, folder, steps + WARM_UP_STEPS), steps + WARM_UP_STEPS, UPDATES)
+        for seconds in their:
             started = time.perf_counter()
             ours.step()
             pairs.append((time.perf_counter() - started, seconds))
@@ -110,35 +110,7 @@ def _cost(workload: Workload, steps: int, on_step: Callable[[], None]) -> PeerCo
     )
 
 
-def _theirs(workload: Workload, config: RunConfig, folder: str, steps: int) -> Iterator[float]:
-    """Seconds of each of TRL's steps; between them its trainer stands still."""
-    from transformers import TrainerCallback
-
-    taken: queue.Queue[float] = queue.Queue()
-    go = threading.Semaphore(0)
-
-    class TakeTurns(TrainerCallback):
-        """Stops the trainer after every batch of responses."""
-
-        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-            if state.global_step % UPDATES == 0:
-                go.acquire()
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-            if state.global_step % UPDATES == 0:
-                taken.put(time.perf_counter())
-
-    trainer = _trl_trainer(workload, config, folder, steps, TakeTurns())
-    thread = threading.Thread(target=trainer.train, daemon=True)
-    thread.start()
-    for _ in range(steps):
-        started = time.perf_counter()
-        go.release()
-        yield taken.get() - started
-    thread.join()
-
-
-def _trl_trainer(workload: Workload, config: RunConfig, folder: str, steps: int, callback: Any) -> Any:
+def _trl_trainer(workload: Workload, config: RunConfig, folder: str, steps: int) -> Any:
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 
@@ -172,5 +144,4 @@ def _trl_trainer(workload: Workload, config: RunConfig, folder: str, steps: int,
         args=arguments,
         train_dataset=questions(task, 1000, 0),
         processing_class=tokenizer(),
-        callbacks=[callback],
     )

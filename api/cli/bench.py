@@ -12,6 +12,7 @@ import typer
 from rich.progress import Progress
 from rich.table import Column, Table
 
+from trimtab.api.cli.bench_trl import rescue, trl_hook
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.screen import Console
 from trimtab.api.cli.tables import as_wide_as_shown
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from trimtab.api.bench.jobs import Soak
 
 bench = typer.Typer(no_args_is_help=True, add_completion=False, help="Measure what trimtab costs on this machine.")
-
+bench.command()(rescue)
+bench.command()(trl_hook)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")]
 T = TypeVar("T")
