@@ -46,11 +46,15 @@ def questions(task: RunningSum, count: int, seed: int) -> Any:
     return Dataset.from_list([{"prompt": "".join(map(str, digits)) + "="} for digits in prompts])
 
 
-def warm_model(task: RunningSum, folder: Path | None = None) -> Any:
+def warm_path(task: RunningSum) -> Path:
+    """Where the weights of `warm_model` are cached."""
+    return cache_dir() / f"warm-qwen3-{task.digits}-{WARM_STEPS}.pt"
+
+
+def warm_model(task: RunningSum) -> Any:
     """A Qwen3 that knows the method and is often wrong, as the demo's model: a minute on one core the first time,
-    nothing after; cached in `folder`, by default where everything compiled is."""
-    model = tiny_qwen3(SHAPE)
-    path = (folder or cache_dir()) / f"warm-qwen3-{task.digits}-{WARM_STEPS}.pt"
+    nothing after."""
+    model, path = tiny_qwen3(SHAPE), warm_path(task)
     if not path.exists():
         _imitate(model, task)
         path.parent.mkdir(parents=True, exist_ok=True)
