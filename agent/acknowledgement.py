@@ -21,6 +21,8 @@ def acknowledged(state: RunState, summary: StepSummary) -> tuple[RunState, tuple
         capabilities=summary.capabilities,
         overrides=summary.overrides,
         refusals=summary.refusals,
+        log=summary.log,
+        censored=_censored(summary),
     )
     events = () if before is None else _own_changes(state, before, reported)
     state = replace(state, reported=reported, behind=False)
@@ -39,6 +41,11 @@ def acknowledged(state: RunState, summary: StepSummary) -> tuple[RunState, tuple
         for rung in state.ladder.rungs
     )
     return replace(state, ladder=replace(state.ladder, rungs=rungs)), events
+
+
+def _censored(summary: StepSummary) -> dict[str, float]:
+    names = () if summary.log is None else summary.log.censored
+    return {name: summary.scalars[name] for name in names if name in summary.scalars}
 
 
 def awaited(state: RunState, patience: int) -> tuple[RunState, tuple[Event, ...]]:

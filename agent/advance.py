@@ -221,7 +221,7 @@ def _judged(config: AgentConfig, state: RunState, reading: Reading) -> tuple[Run
         tick=state.tick,
         silenced=frozenset(silence.fingerprint for silence in state.silences),
         grace=in_grace(config.incidents.grace, state.steps, state.tick),
-        applied=reading.summary.applied,
+        applied=None if reading.summary.log is not None else reading.summary.applied,
     )
     incidents, more = advanced(state.incidents, verdicts, config.incidents, now)
     # A baseline that is known stands still while its signal alarms. One that a new attempt or an action has made start

@@ -56,6 +56,12 @@ ADVICE: dict[str, Advice] = {
         proposed="look at what the sampler returned, log-probs first, and at how masks are made of it" + NO_REMEDY,
         cost=_STOP,
     ),
+    "vanished": Advice(
+        cause="loggers leave out what is not finite, and what was not computed; the log does not say which",
+        proposed="look at the trainer's own output for that step, or attach in the process, where every value is counted"
+        + NO_REMEDY,
+        cost="nothing",
+    ),
     "pipeline.scales": Advice(
         cause="wrong weights in the sampler: quantised weights loaded without, or with other, scales",
         proposed="check how quantised weights are loaded, then load them again" + NO_REMEDY,
@@ -189,12 +195,13 @@ ADVICE: dict[str, Advice] = {
 OTHERWISE = Advice(cause="unknown", proposed="look at the evidence; nothing is done by itself", cost="nothing")
 
 
-def advised(incident: Incident, verdicts: Mapping[str, Verdict], applied: Controls) -> Incident:
-    """The incident with what it likely means; `verdicts` are the step's, by detector, `applied` its controls."""
+def advised(incident: Incident, verdicts: Mapping[str, Verdict], applied: Controls | None) -> Incident:
+    """The incident with what it likely means; `verdicts` are the step's, by detector, `applied` its controls, None where
+    they are not known."""
     name = incident.detector
     advice = ADVICE.get(f"{name}.{incident.rule}") or ADVICE.get(name, OTHERWISE)
     role, cause = DETECTORS[name].ROLE, advice.cause
-    if role is Role.SIGNATURE and applied.sampler_format == applied.train_format == "bf16":
+    if role is Role.SIGNATURE and applied is not None and applied.sampler_format == applied.train_format == "bf16":
         cause = "no number format, since both sides compute in BF16: staleness, or kernels that differ"
     if role is Role.HARM and incident.cause is None:
         cause += _unseen(verdicts)

@@ -30,7 +30,7 @@ from trimtab.agent.state import Event, EventKind, Incident, Phase, State, Verdic
 from trimtab.agent.values import quick, replace
 from trimtab.hooks.controls import Controls
 
-NEVER_PASSING = ("nonfinite", "tokens")
+NEVER_PASSING = ("nonfinite", "tokens", "vanished")
 """Detectors whose alarms are no transient, at a resume either."""
 
 
@@ -75,7 +75,7 @@ class Moment:
     """Fingerprints that a person silenced."""
     grace: bool = False
     """The step lies in the grace after a resume."""
-    applied: Controls = field(default_factory=Controls)
+    applied: Controls | None = field(default_factory=Controls)
 
 
 def fingerprint(job: str, detector: str) -> str:

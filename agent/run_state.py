@@ -12,6 +12,7 @@ from trimtab.agent.state import Incident, Mode, Proposal, Silence, Verdict
 from trimtab.agent.tracks import Track
 from trimtab.agent.values import quick
 from trimtab.hooks.controls import Capabilities, Controls, ControlValue
+from trimtab.hooks.log_facts import LogFacts
 from trimtab.hooks.records import StepSummary, check_job
 
 
@@ -25,6 +26,10 @@ class Reported:
     capabilities: Capabilities
     overrides: dict[str, ControlValue]
     refusals: tuple[str, ...] = ()
+    log: LogFacts | None = None
+    """Where it does not say so itself, but is read."""
+    censored: dict[str, float] = field(default_factory=dict)
+    """What was told of the scalars that are censored in that log."""
 
     @property
     def refused(self) -> dict[str, str]:

@@ -21,6 +21,7 @@ from trimtab.api.problem import shortened
 from trimtab.api.routes.common import Value
 from trimtab.api.strict import strict_validator
 from trimtab.hooks.controls import CONTROL_NAMES, ControlError, Controls, ControlValue, check_value, no_such_control
+from trimtab.hooks.log_facts import MAX_KEYS
 from trimtab.hooks.records import (
     MAX_NONFINITE,
     MAX_REFUSALS,
@@ -42,6 +43,8 @@ _MOST = {
     "refusals": MAX_REFUSALS,
     "overrides": len(CONTROL_NAMES),
     "capabilities.controls": len(CONTROL_NAMES),
+    "log.censored": MAX_KEYS,
+    "log.vanished": MAX_KEYS,
 }
 """Entries, counted before any is looked at: each that is wrong would cost a thousand bytes to tell of."""
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from trimtab.hooks.controls import Capabilities, ClipBounds, Controls, ControlValue, check_value
+from trimtab.hooks.log_facts import LogFacts
 from trimtab.hooks.sketch import MAX_COUNT, MAX_LOG_RATIO, Sketch
 
 SCHEMA_VERSION = 1
@@ -263,6 +264,9 @@ class StepSummary:
     """Why overrides of this generation were not applied, one line each."""
     dropped_total: int = 0
     """Summaries that this process has lost so far (queue or spool full)."""
+    log: LogFacts | None = None
+    """Where the step was read from a log; None where it was measured in the process. A job that is read is observed
+    only: it has no capabilities, and `applied` says nothing of it."""
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
@@ -282,6 +286,8 @@ class StepSummary:
             check_scalar(name, value)
         for name, override in self.overrides.items():
             check_value(name, override)
+        if self.log is not None and (self.capabilities.controls or self.overrides or self.generation):
+            raise RecordError("log: a job that is read from its log can only be observed; leave out controls")
 
     @property
     def tokens(self) -> int:

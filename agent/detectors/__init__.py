@@ -25,6 +25,7 @@ from trimtab.agent.detectors.reward import Reward, RewardSettings
 from trimtab.agent.detectors.shift import Shift, ShiftSettings
 from trimtab.agent.detectors.slope import Slope, SlopeSettings
 from trimtab.agent.detectors.tokens import Tokens, TokensSettings
+from trimtab.agent.detectors.vanished import Vanished, VanishedSettings
 from trimtab.agent.values import quick
 
 
@@ -34,6 +35,7 @@ class DetectorSettings:
 
     nonfinite: NonFiniteSettings = field(default_factory=NonFiniteSettings)
     tokens: TokensSettings = field(default_factory=TokensSettings)
+    vanished: VanishedSettings = field(default_factory=VanishedSettings)
     pipeline: PipelineSettings = field(default_factory=PipelineSettings)
     mismatch: MismatchSettings = field(default_factory=MismatchSettings)
     asymmetry: AsymmetrySettings = field(default_factory=AsymmetrySettings)
@@ -61,6 +63,7 @@ class Detectors:
 
     nonfinite: NonFiniteValues = field(default_factory=NonFiniteValues)
     tokens: Tokens = field(default_factory=Tokens)
+    vanished: Vanished = field(default_factory=Vanished)
     pipeline: Pipeline = field(default_factory=Pipeline)
     mismatch: Mismatch = field(default_factory=Mismatch)
     asymmetry: Asymmetry = field(default_factory=Asymmetry)

@@ -38,7 +38,7 @@ class NonFiniteValues:
         """See the module."""
         found = unusable(reading.summary)
         if not found:
-            return self, Finding(state=State.OK, message="every value is finite")
+            return self, _finite(reading.summary)
         root = next((name for name in DEPENDENCY_ORDER if name in found), min(found))
         rest = [name for name in found if name != root]
         message, rule = f"{root}: {_kinds(found[root])}", root if root == "entropy" else ""
@@ -55,6 +55,16 @@ class NonFiniteValues:
             message=message,
             rule=rule,
         )
+
+
+def _finite(summary: StepSummary) -> Finding:
+    if summary.log is None:
+        return Finding(state=State.OK, message="every value is finite")
+    if not any(name in summary.scalars for name in NEVER_INFINITE):
+        message = f"none of {', '.join(NEVER_INFINITE)} is logged"
+        return Finding(state=State.NOT_OBSERVED, message=message)
+    message = "what is logged is finite; what the logger left out or averaged away is not seen"
+    return Finding(state=State.OK, message=message)
 
 
 def unusable(summary: StepSummary) -> dict[str, dict[str, int]]:

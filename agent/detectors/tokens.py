@@ -39,6 +39,8 @@ class Tokens:
 
     def update(self, settings: TokensSettings, reading: Reading) -> tuple[Tokens, Finding]:
         """See the module."""
+        if reading.summary.log is not None:
+            return self, Finding(state=State.NOT_OBSERVED, message="tokens: not observed (a log does not count them)")
         if reading.summary.tokens:
             return Tokens(), Finding(state=State.OK, message=f"{reading.summary.tokens} tokens")
         empty = self.empty + 1

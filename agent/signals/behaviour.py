@@ -32,9 +32,13 @@ def _entropy(summary: StepSummary, *parts: SignTotals) -> float | None:
 
 @Signal
 def entropy(step: Step) -> float | None:
-    """Mean entropy of the trainer's distribution over all live tokens, nats; NaN when every value was non-finite."""
+    """Mean entropy of the trainer's distribution over all live tokens, nats; NaN when every value was non-finite.
+
+    Where no token's was observed it is the scalar of that name.
+    """
     summary = step.summary
-    return _entropy(summary, summary.negative, summary.zero, summary.positive)
+    measured = _entropy(summary, summary.negative, summary.zero, summary.positive)
+    return summary.scalars.get("entropy") if measured is None else measured
 
 
 @Signal
@@ -51,16 +55,19 @@ def entropy_positive(step: Step) -> float | None:
 
 @Signal
 def nonfinite(step: Step) -> float | None:
-    """Non-finite values under the loss mask, plus a non-finite loss, gradient norm or update norm."""
+    """Non-finite values under the loss mask, plus a non-finite loss, gradient norm or update norm; of a log the latter
+    alone, and not observed where it has none of them."""
     summary = step.summary
+    if summary.log is not None and not any(name in summary.scalars for name in NEVER_INFINITE):
+        return None
     scalars = sum(not math.isfinite(summary.scalars.get(name, 0.0)) for name in NEVER_INFINITE)
     return float(sum(counts.live for counts in summary.nonfinite.values()) + scalars)
 
 
 @Signal
 def tokens(step: Step) -> float | None:
-    """Tokens under the loss mask."""
-    return float(step.summary.tokens)
+    """Tokens under the loss mask; a log does not say."""
+    return None if step.summary.log is not None else float(step.summary.tokens)
 
 
 @Signal

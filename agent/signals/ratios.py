@@ -43,18 +43,23 @@ def mismatch_std(step: Step) -> float | None:
     return _spread(step, "mismatch")
 
 
+def _reported(step: Step, name: str) -> float | None:
+    """The scalar of that name, where there is no sketch to work it out from: it means the same there."""
+    return None if "mismatch" in step.summary.sketches else step.summary.scalars.get(name)
+
+
 @Signal
 def mismatch_mean(step: Step) -> float | None:
     """Mean of trainer log-prob - sampler log-prob, nats: minus the k1 estimate of KL(sampler || trainer)."""
     means = step.means("mismatch")
-    return None if means is None else means["log_ratio"]
+    return _reported(step, "mismatch_mean") if means is None else means["log_ratio"]
 
 
 @Signal
 def mismatch_kl(step: Step) -> float | None:
     """The k3 estimate of KL(sampler || trainer), mean of r - 1 - log r with r = trainer / sampler, nats."""
     means = step.means("mismatch")
-    return None if means is None else means["k3"]
+    return _reported(step, "mismatch_kl") if means is None else means["k3"]
 
 
 @Signal
@@ -68,14 +73,16 @@ def ess(step: Step) -> float | None:
 def chi2_token(step: Step) -> float | None:
     """The chi-squared divergence of trainer from sampler over tokens, mean(r^2) - 1."""
     means = step.means("mismatch")
-    return None if means is None else means["ratio_sq"] - 1.0
+    return _reported(step, "chi2_token") if means is None else means["ratio_sq"] - 1.0
 
 
 @Signal
 def chi2_sequence(step: Step) -> float | None:
     """The chi-squared divergence of trainer from sampler over whole responses, mean(r^2) - 1."""
     totals = step.summary.sequences
-    return None if totals is None or not totals.observed else totals.ratio_sq / totals.observed - 1.0
+    if totals is None or not totals.observed:
+        return _reported(step, "chi2_sequence")
+    return totals.ratio_sq / totals.observed - 1.0
 
 
 @Signal

@@ -42,6 +42,7 @@ COMMANDS = {
     "webhook": "trimtab.api.cli.webhook",
     "audit": "trimtab.api.cli.audit",
     "sync": "trimtab.api.cli.sync",
+    "tail": "trimtab.api.cli.tail",
     "replay": "trimtab.api.cli.replay",
     "backtest": "trimtab.api.cli.backtest",
     "export": "trimtab.api.cli.export",

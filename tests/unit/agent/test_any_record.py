@@ -181,8 +181,9 @@ READINGS = {
     "moved": healthy(shadow=True, bounds=ClipBounds(low=-1.2, high=1.2)),
     "baseline": healthy(shadow=False),
 }
-UNSEEN = {("clipping", "moved"), ("clipping", "baseline")}
-"""Detectors to which a reading shows nothing: what precision clips is told by the twin, under nominal bounds."""
+UNSEEN = {("clipping", "moved"), ("clipping", "baseline"), *(("vanished", which) for which in READINGS)}
+"""Detectors to which a reading shows nothing: what precision clips is told by the twin, under nominal bounds; and no log
+was read."""
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
