@@ -24,7 +24,9 @@ class ControlView(View):
     """One control."""
 
     name: str
-    applied: ControlValue | None = Field(description="In effect in the newest step; null before the first summary.")
+    applied: ControlValue | None = Field(
+        description="In effect in the newest step; null before the first summary, and where a log is read."
+    )
     desired: ControlValue | None = Field(description="The override that is wanted; null leaves it to the run.")
     by_person: bool = Field(description="A person set the override; the agent leaves it alone.")
     liveness: Liveness = Field(description="When a change takes effect in this trainer.")
@@ -79,7 +81,7 @@ def controls_view(state: RunState) -> ControlsView:
         controls=[
             ControlView(
                 name=name,
-                applied=getattr(reported.applied, name) if reported else None,
+                applied=getattr(reported.applied, name) if reported and reported.log is None else None,
                 desired=wanted.get(name),
                 by_person=name in state.person_overrides,
                 liveness=_liveness(name, capabilities),

@@ -14,6 +14,7 @@ from trimtab.agent.detectors import DETECTORS
 from trimtab.agent.run_state import RunState
 from trimtab.agent.state import Incident, Mode, Phase, State, Verdict
 from trimtab.api.controls_view import ControlsView, controls_view
+from trimtab.api.log_view import LogView, log_view
 from trimtab.api.proposal_view import ProposalView, proposal_views
 from trimtab.api.restore import UnreadableJobError
 from trimtab.api.service import Service
@@ -72,6 +73,9 @@ class JobView(View):
         "oldest first; null where it was not observed or not finite."
     )
     archived_at: float | None = Field(description="Unix seconds; null while the job is not archived.")
+    log: LogView | None = Field(
+        description="Where the job is read from its log, and so can only be observed; else null."
+    )
     problem: str | None = Field(description="Why nothing at all can be said of the job, and what to do; else null.")
 
 
@@ -186,6 +190,7 @@ def _view(line: JobLine, state: RunState, now: float, problem: str | None = None
         quarantined=line.quarantined,
         reward=[value if value is not None and isfinite(value) else None for value in rewards],
         archived_at=line.job.archived_at,
+        log=log_view(state),
         problem=problem,
     )
 

@@ -36,7 +36,9 @@ class LogFacts:
     def __post_init__(self) -> None:
         for name in ("source", "framework"):
             if not 0 < len(getattr(self, name)) <= MAX_WORD:
-                raise LogFactsError(f"log.{name}: {getattr(self, name)[:MAX_WORD]!r} must have 1 to {MAX_WORD} characters")
+                raise LogFactsError(
+                    f"log.{name}: {getattr(self, name)[:MAX_WORD]!r} must have 1 to {MAX_WORD} characters"
+                )
         for name in ("censored", "vanished"):
             keys = getattr(self, name)
             if len(keys) > MAX_KEYS:

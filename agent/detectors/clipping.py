@@ -62,6 +62,8 @@ class Clipping:
         """See the module."""
         excess = reading.value("clip_excess_positive")
         applied = reading.summary.applied
+        if reading.summary.log is not None:
+            return self, Finding(state=State.NOT_OBSERVED, message="a log has no ratios by advantage sign")
         if reading.summary.clip_bounds is not None or applied.ratio_reference != "sampler":
             message = "the ratio is not the sampler's, or its bounds are moved: precision silences nothing here"
             return Clipping(), Finding(state=State.NOT_OBSERVED, message=message)

@@ -59,10 +59,13 @@ class Learning:
         lowest = self.lowest
         if reward is not None and isfinite(reward):
             lowest = reward if lowest is None else min(lowest, reward)
-        if not summary.tokens or reading.broken(share, reward):
+        if summary.log is not None and share is None:
+            state = Finding(state=State.NOT_OBSERVED, message="the log does not tell groups without a difference")
+            return Learning(lowest=lowest), state
+        if (summary.log is None and not summary.tokens) or reading.broken(share, reward):
             state = Finding(state=State.INCONCLUSIVE, message="no tokens, or rewards that are not finite")
             return Learning(idle=self.idle, lowest=lowest), state
-        if share != 1.0 and summary.negative.tokens + summary.positive.tokens:
+        if share != 1.0 and (summary.log is not None or summary.negative.tokens + summary.positive.tokens):
             return Learning(lowest=lowest), Finding(state=State.OK, message="rewards differ inside groups")
         after = Learning(idle=self.idle + 1, lowest=lowest)
         told = (

@@ -11,6 +11,7 @@ from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.options import AsJson, Job, Token, Url
 from trimtab.api.cli.tables import as_wide_as_shown, table_of
 from trimtab.api.client import DEFAULT_URL, Client
+from trimtab.api.log_view import as_bound
 from trimtab.api.routes.signals import MAX_POINTS, Series, Signals
 
 
@@ -45,7 +46,7 @@ def _show_lines(found: Signals) -> None:
     table = table_of("signal", "steps", "newest", "lowest", "highest")
     for one in found.series:
         if one.steps:
-            finite = [value for value in one.values if value is not None]
+            finite = _finite(one)
             extremes = (f"{min(finite):.4g}", f"{max(finite):.4g}") if finite else ("-", "-")
             table.add_row(*map(Text, (one.name, f"{one.steps[0]} to {one.steps[-1]}", _values(one)[-1], *extremes)))
     as_wide_as_shown().print(table if table.row_count else "nothing was observed yet", highlight=False)
@@ -60,5 +61,13 @@ def _show_steps(found: Signals) -> None:
 
 
 def _values(series: Series) -> list[str]:
-    """As they are written; what is not finite by its name."""
-    return [kind if value is None else f"{value:.6g}" for value, kind in zip(series.values, series.kinds, strict=True)]
+    """As they are written; what is not finite by its name, and what is censored as the bound that it is."""
+    written = [
+        f"{value:.6g}" if series.censored is None else as_bound(value, series.censored) for value in _finite(series)
+    ]
+    finite = iter(written)
+    return [kind if value is None else next(finite) for value, kind in zip(series.values, series.kinds, strict=True)]
+
+
+def _finite(series: Series) -> list[float]:
+    return [value for value in series.values if value is not None]

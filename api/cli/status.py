@@ -17,6 +17,7 @@ from trimtab.api.cli.telling import by_weight, telling
 from trimtab.api.client import DEFAULT_URL, Client
 from trimtab.api.controls_view import ControlsView
 from trimtab.api.health_view import HealthView, JobView
+from trimtab.api.log_view import OBSERVE_ONLY, LogView
 from trimtab.api.routes.jobs import Jobs
 from trimtab.hooks.controls import ControlValue
 
@@ -69,7 +70,7 @@ def show_jobs(console: Console, jobs: list[JobView]) -> None:
             Text(one.name),
             _styled(one.state),
             f"{one.judged}/{one.detectors}",
-            one.mode.value,
+            one.mode.value if one.log is None else f"{one.mode.value} (logs)",
             attempt,
             step,
             "-" if one.age is None else f"{_duration(one.age)} ago",
@@ -77,6 +78,8 @@ def show_jobs(console: Console, jobs: list[JobView]) -> None:
             *([str(one.quarantined)] if quarantine else []),
         )
     console.print(table)
+    if read := [one.name for one in jobs if one.log is not None]:
+        console.print(f"{OBSERVE_ONLY}: {', '.join(read)}", highlight=False, soft_wrap=True)
     for one in jobs:
         if one.problem is not None:
             console.print(one.problem, style="yellow", highlight=False, soft_wrap=True)
@@ -91,6 +94,8 @@ def _show_health(console: Console, health: HealthView) -> None:
     age = "" if line.age is None else f", {_duration(line.age)} ago"
     told = f"({judged})  mode {line.mode.value}  {at}{age}"
     console.print(Text(line.name, "bold"), "", _styled(line.state), told, soft_wrap=True)
+    if line.log is not None:
+        _show_log(console, line.log)
     if line.silent:
         told = f"{_silence(line)}; what follows was true of its last summary"
         console.print(told, style="yellow", highlight=False, soft_wrap=True)
@@ -106,7 +111,8 @@ def _show_health(console: Console, health: HealthView) -> None:
         console.print(told, soft_wrap=True)
     for proposal in health.proposals:
         console.print(f"proposal {proposal.id}: {written(proposal)}: {proposal.reason}", soft_wrap=True)
-    console.print(f"overrides, generation {controls.generation}: {_overrides(controls)}", soft_wrap=True)
+    if line.log is None:
+        console.print(f"overrides, generation {controls.generation}: {_overrides(controls)}", soft_wrap=True)
     if controls.killed:
         console.print("the kill switch is set: set the mode to let anything be overridden again", style="yellow")
     if controls.locked:
@@ -115,6 +121,15 @@ def _show_health(console: Console, health: HealthView) -> None:
         console.print(f"refused by the trainer: {refusal}", soft_wrap=True)
     if line.quarantined or health.dropped:
         console.print(f"{line.quarantined} summaries in quarantine, {health.dropped} lost by the trainer's process")
+
+
+def _show_log(console: Console, log: LogView) -> None:
+    lag = "when, it does not say" if log.lag_seconds is None else f"{_duration(log.lag_seconds)} after it was logged"
+    console.print(f"{OBSERVE_ONLY}: {log.source}, keys of {log.framework}; newest step read {lag}", soft_wrap=True)
+    for name, bound in log.censored.items():
+        console.print(f"{name}: {bound}", soft_wrap=True, highlight=False)
+    if log.vanished:
+        console.print(f"vanished from the log: {', '.join(log.vanished)}", style="yellow", soft_wrap=True)
 
 
 def _overrides(controls: ControlsView) -> str:

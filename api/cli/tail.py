@@ -13,6 +13,7 @@ from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.options import Token, Url
 from trimtab.api.cli.screen import Console
 from trimtab.api.client import DEFAULT_URL
+from trimtab.api.log_view import OBSERVE_ONLY
 from trimtab.api.tail.cursor import CursorFile
 from trimtab.api.tail.frameworks import FRAMEWORKS, framework_of
 from trimtab.api.tail.source import TailError
@@ -23,7 +24,7 @@ from trimtab.hooks.transport.backoff import Backoff
 from trimtab.hooks.transport.base import TokenError, UrlError
 from trimtab.hooks.transport.connection import Connection
 
-OBSERVE_ONLY = "observe only: read from logs; nothing in the job can be changed, and what its logger hides is not seen"
+CANNOT = f"{OBSERVE_ONLY}: nothing in the job can be changed, and what its logger hides is not seen"
 TOLD_EVERY_S = 10.0
 PATIENCE = 3
 """Tries to reach the agent with `--once`."""
@@ -33,13 +34,16 @@ def tail(
     path: Annotated[Path, typer.Argument(help="Log of the job: a file, or the folder that it lies in.")],
     job: Annotated[str, typer.Option(help="Name that the job gets at the agent.")],
     kind: Annotated[
-        str | None, typer.Option("--as", metavar="KIND", help=f"What PATH is, where that is not seen: {', '.join(SOURCES)}.")
+        str | None,
+        typer.Option("--as", metavar="KIND", help=f"What PATH is, where that is not seen: {', '.join(SOURCES)}."),
     ] = None,
     framework: Annotated[
         str | None,
         typer.Option(help=f"Whose keys they are, where those do not tell: {', '.join(FRAMEWORKS)}."),
     ] = None,
-    run: Annotated[str | None, typer.Option(help="Of an MLflow or trackio database: which run; else the newest.")] = None,
+    run: Annotated[
+        str | None, typer.Option(help="Of an MLflow or trackio database: which run; else the newest.")
+    ] = None,
     from_start: Annotated[
         bool, typer.Option("--from-start/--new", help="Begin with what is logged already, or with what comes.")
     ] = True,
@@ -146,7 +150,7 @@ class Telling:
         """Before the first look."""
         cursor = self._tailer.cursor
         self._console.print(f"job {cursor.job}: {kind} {path} -> {self._url}")
-        self._console.print(OBSERVE_ONLY)
+        self._console.print(CANNOT)
         if cursor.steps:
             self._console.print(f"goes on behind {cursor.steps} steps, attempt {cursor.assembly.attempt}")
 
@@ -171,7 +175,8 @@ class Telling:
 
     def end(self) -> None:
         """After the last look."""
-        self.tell()
+        if self._told_steps != self._tailer.cursor.steps or not self._told_at:
+            self.tell()
 
     def tell(self) -> None:
         """How far it is."""

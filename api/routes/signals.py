@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
@@ -29,6 +29,8 @@ class Series(View):
     values: list[float | None]
     """Null where the value is not finite; `kinds` says what it is."""
     kinds: list[ValueKind]
+    censored: Literal["above", "below"] | None
+    """Where it is logged after a clamp or a mask: the true values lie at these or above, or at these or below."""
 
 
 class Signals(View):
@@ -69,7 +71,9 @@ def get_signals(
         attempt = attempts[-1]
     asked = _first(names) if name is None else name
     found = [] if attempt is None else store.signals(job, asked, attempt, points)
-    series = [_thin(one, points) for one in found]
+    reported = service.state(job).reported
+    censored = {} if reported is None or reported.log is None else reported.log.censored
+    series = [_thin(one, points, censored.get(one.name)) for one in found]
     return Signals(job=job, attempt=attempt, attempts=attempts, names=names, series=series)
 
 
@@ -79,7 +83,7 @@ def _first(names: list[str]) -> list[str]:
     return [one for one in names if one in chosen]
 
 
-def _thin(series: SignalSeries, points: int) -> Series:
+def _thin(series: SignalSeries, points: int, censored: Literal["above", "below"] | None) -> Series:
     kept = thinned(series.values, points)
     values = [series.values[i] for i in kept]
     return Series(
@@ -87,4 +91,5 @@ def _thin(series: SignalSeries, points: int) -> Series:
         steps=[series.steps[i] for i in kept],
         values=[value if math.isfinite(value) else None for value in values],
         kinds=[ValueKind.of(value) for value in values],
+        censored=censored,
     )

@@ -45,12 +45,12 @@ class Cursor:
     framework: str = ""
     """Empty until the keys have told."""
     place: dict[str, Any] = field(default_factory=dict)
-    presence: Presence = Presence()
+    presence: Presence = field(default_factory=Presence)
     outbox: tuple[str, ...] = ()
     """Summaries as JSON, oldest first."""
     steps: int = 0
     """Complete so far."""
-    counts: Counts = Counts()
+    counts: Counts = field(default_factory=Counts)
 
     def encoded(self) -> bytes:
         """As JSON; NaN and the infinities are tokens there."""

@@ -17,7 +17,9 @@ from trimtab.api.tail.values import number, step_of
 COLUMNS = frozenset({"run_uuid", "key", "value", "timestamp", "step", "is_nan"})
 """Of the table, by which it is told."""
 _INFINITE = 1.7976931348623157e308
-_QUERY = "SELECT rowid, key, value, timestamp, step, is_nan FROM metrics WHERE run_uuid = ? AND rowid > ? ORDER BY rowid"
+_QUERY = (
+    "SELECT rowid, key, value, timestamp, step, is_nan FROM metrics WHERE run_uuid = ? AND rowid > ? ORDER BY rowid"
+)
 
 
 class MlflowDatabase:

@@ -170,4 +170,3 @@ class Tailer:
     def _keep(self, cursor: Cursor) -> None:
         self._store.store(cursor)
         self.cursor = cursor
-

@@ -81,7 +81,9 @@ class TrainerState:
             rows = [row for row in history if isinstance(row, dict)]
         except (ValueError, KeyError, TypeError) as error:
             # Written in place: it may be half there.
-            raise TailError(f"{path}: is no trainer_state.json, or not whole yet ({error}); it is tried again") from error
+            raise TailError(
+                f"{path}: is no trainer_state.json, or not whole yet ({error}); it is tried again"
+            ) from error
         if len(rows) > MOST:
             raise TailError(f"{path}: {len(rows)} rows are more than {MOST}; log less often")
         return rows

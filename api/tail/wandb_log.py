@@ -68,4 +68,3 @@ def records(data: bytes, offset: int) -> Fragments:
             parts = None
         end = at if parts is None else end
     return Fragments(records=tuple(found), end=end, damaged=damaged, begun=parts is not None)
-

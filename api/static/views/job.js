@@ -186,6 +186,8 @@ export class JobView {
             `attempt ${job.attempt}`,
             `last seen ${duration(age)} ago`,
             `${job.judged} of ${job.detectors} detectors could judge`,
+            job.log && `read from logs (${job.log.source}, ${job.log.framework})`,
+            job.log && job.log.lag_seconds !== null && `${duration(job.log.lag_seconds)} behind when read`,
             job.quarantined && `${job.quarantined} in quarantine`,
             dropped && `${plural(dropped, "summary", "summaries")} lost in the trainer`,
           ];
@@ -200,6 +202,8 @@ export class JobView {
       job.problem && ["critical", job.problem],
       controls.killed && ["critical", "The kill switch is set: nothing is overridden until somebody sets the mode."],
       controls.locked && ["warn", `The agent acts no more until somebody sets the mode: ${controls.locked}.`],
+      job.log && ["not_observed", observed(job.log)],
+      job.log?.vanished.length && ["warn", `Missing from the log, where every step had it: ${job.log.vanished.join(", ")}.`],
       job.silent && ["warn", "Nothing has come for long. What is shown was true when it fell silent."],
       controls.refused.length && [
         "warn",
@@ -221,4 +225,11 @@ export class JobView {
   }
 
   done = (changed) => changed && this.job.reload();
+}
+
+// What a job that is read from its log is, and which of its numbers are only bounds.
+function observed(log) {
+  const bounds = Object.entries(log.censored).map(([name, bound]) => `${name} ${bound}`);
+  const censored = bounds.length ? ` Logged after a clamp or a mask: ${bounds.join(", ")}.` : "";
+  return `Observe only (read from logs): nothing in the job can be changed from here.${censored}`;
 }

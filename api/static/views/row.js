@@ -41,7 +41,7 @@ export class Row {
     this.element.dataset.state = shown;
     this.element.classList.toggle("silent-row", job.silent);
     this.firing.textContent = job.firing ? String(job.firing) : "";
-    this.mode.textContent = job.mode;
+    this.mode.textContent = job.log ? `${job.mode} (logs)` : job.mode;
     this.step.textContent = job.step === null ? "–" : String(job.step);
     const waiting = job.proposals && job.mode === "approve" ? job.proposals : 0;
     const what = job.worst ? words(job.worst.detector) : "",

@@ -42,7 +42,7 @@ class Framework:
     """Keys that it is told by, without the prefix."""
     prefixes: tuple[str, ...] = ()
     """That may stand before a key of training."""
-    axis: Axis = Axis()
+    axis: Axis = field(default_factory=Axis)
     """What it counts as steps."""
     blind: tuple[str, ...] = field(default=())
     """What its logs cannot show, a sentence each."""

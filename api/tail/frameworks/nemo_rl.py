@@ -19,7 +19,8 @@ NEMO_RL = Framework(
             name="token_mult_prob_error", says="mean of exp(|trainer log-prob - sampler log-prob|)"
         ),
         "gen_kl_error": Meaning(
-            name="mismatch_kl", says="KL of sampler to trainer, nats; k3 unless `reference_policy_kl_type` says otherwise"
+            name="mismatch_kl",
+            says="KL of sampler to trainer, nats; k3 unless `reference_policy_kl_type` says otherwise",
         ),
         "policy_kl_error": Meaning(says="KL of trainer to sampler, on the sampler's tokens"),
         "js_divergence_error": Meaning(says="Jensen-Shannon divergence of the two"),

@@ -22,7 +22,9 @@ VERL = Framework(
         "critic/rewards/mean": Meaning(says="mean reward with the KL penalty, where there is one"),
         "response_length/mean": Meaning(name="length_mean", says="mean response length, tokens"),
         "response_length/clip_ratio": Meaning(
-            name="truncated_fraction", says="responses of the longest length; nothing of the ratio's clip", fraction=True
+            name="truncated_fraction",
+            says="responses of the longest length; nothing of the ratio's clip",
+            fraction=True,
         ),
         "actor/pg_clipfrac": Meaning(says="share of ALL tokens that the clip silences, at either bound", fraction=True),
         "actor/pg_clipfrac_lower": Meaning(

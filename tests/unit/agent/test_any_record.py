@@ -182,8 +182,8 @@ READINGS = {
     "baseline": healthy(shadow=False),
 }
 UNSEEN = {("clipping", "moved"), ("clipping", "baseline"), *(("vanished", which) for which in READINGS)}
-"""Detectors to which a reading shows nothing: what precision clips is told by the twin, under nominal bounds; and no log
-was read."""
+"""Detectors to which a reading shows nothing: what precision clips is told by the twin, under nominal bounds; and
+no log was read."""
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
