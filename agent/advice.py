@@ -58,7 +58,7 @@ ADVICE: dict[str, Advice] = {
     ),
     "vanished": Advice(
         cause="loggers leave out what is not finite, and what was not computed; the log does not say which",
-        proposed="look at the trainer's own output for that step, or attach in the process, where every value is counted"
+        proposed="look at the trainer's own output for that step, or attach in the process, where every value counts"
         + NO_REMEDY,
         cost="nothing",
     ),
@@ -196,8 +196,8 @@ OTHERWISE = Advice(cause="unknown", proposed="look at the evidence; nothing is d
 
 
 def advised(incident: Incident, verdicts: Mapping[str, Verdict], applied: Controls | None) -> Incident:
-    """The incident with what it likely means; `verdicts` are the step's, by detector, `applied` its controls, None where
-    they are not known."""
+    """The incident with what it likely means; `verdicts` are the step's, by detector, `applied` its controls, None
+    where they are not known."""
     name = incident.detector
     advice = ADVICE.get(f"{name}.{incident.rule}") or ADVICE.get(name, OTHERWISE)
     role, cause = DETECTORS[name].ROLE, advice.cause
