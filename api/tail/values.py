@@ -27,7 +27,7 @@ def number(value: Any) -> float | None:
         try:
             return float(value)
         except OverflowError:
-            return math.copysign(math.inf, value)
+            return math.inf if value > 0 else -math.inf
     if isinstance(value, str):
         return _SPELLED.get(value.strip().lower())
     return None

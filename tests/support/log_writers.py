@@ -66,6 +66,7 @@ def mlflow(folder: Path, steps: int, pause: float) -> None:
 
 
 def _mlflow(uri: str, steps: int, pause: float) -> None:
+    os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
     import mlflow as library
 
     library.set_tracking_uri(uri)
@@ -105,7 +106,7 @@ def writing(kind: str, folder: Path, steps: int, pause: float = 0.0) -> Iterator
     ) as process:
         try:
             assert process.stdout is not None
-            if process.stdout.readline().strip() != "begun":
+            if not any(line.strip() == "begun" for line in iter(process.stdout.readline, "")):
                 raise AssertionError((folder / "writer.err").read_text())
             yield process
         finally:
