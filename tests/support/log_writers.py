@@ -101,9 +101,10 @@ def writing(kind: str, folder: Path, steps: int, pause: float = 0.0) -> Iterator
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, __file__, kind, str(folder), str(steps), str(pause)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    with (folder / "writer.err").open("w") as errors, subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
-    ) as process:
+    with (
+        (folder / "writer.err").open("w") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment) as process,
+    ):
         try:
             assert process.stdout is not None
             if not any(line.strip() == "begun" for line in iter(process.stdout.readline, "")):

@@ -51,7 +51,9 @@ def test_every_record_comes_once_though_the_reader_is_killed(
         while writer.poll() is None or kills < 3:
             environment = {**os.environ, "NO_COLOR": "1"}
             command = tailing(folder, kind, url, cursor)
-            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment) as tail:
+            with subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+            ) as tail:
                 until = time.monotonic() + 20
                 while time.monotonic() < until and writer.poll() is None:  # kill it in the middle of its work
                     rows = json.loads(cursor.read_text())["assembly"]["rows"] if cursor.exists() else -1

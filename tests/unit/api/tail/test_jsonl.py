@@ -38,7 +38,9 @@ def test_every_dialect_is_a_row(path: Path) -> None:
 
 
 def test_what_is_not_finite_is_read_and_null_is_not_there(path: Path) -> None:
-    written(path, '{"step": 0, "a": NaN, "b": Infinity, "c": -Infinity, "d": "NaN", "e": "inf", "f": null, "g": true}\n')
+    written(
+        path, '{"step": 0, "a": NaN, "b": Infinity, "c": -Infinity, "d": "NaN", "e": "inf", "f": null, "g": true}\n'
+    )
     (row,) = JsonLines(path).read({}).rows
     assert math.isnan(row.values["a"])
     assert math.isnan(row.values["d"])

@@ -43,7 +43,9 @@ def mlflow_rows(connection: sqlite3.Connection, rows: Iterable[tuple[str, float,
 def trackio_rows(connection: sqlite3.Connection, rows: Iterable[tuple[str, int, str]]) -> None:
     for run, step, metrics in rows:
         row = ("id", f"2026-11-30T20:00:{step:02d}+00:00", run, step, metrics)
-        connection.execute("INSERT INTO metrics (run_id, timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?, ?)", row)
+        connection.execute(
+            "INSERT INTO metrics (run_id, timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?, ?)", row
+        )
     connection.commit()
 
 
@@ -84,7 +86,9 @@ def test_trackio_rows_are_read_beside_their_writer(tmp_path: Path) -> None:
     first = source.read({})
     assert [str(row.values) for row in first.rows] == ["{'loss': nan, 'deep/x': 1.0}"]
     assert first.rows[0].time == 1796068800.0
-    trackio_rows(writer, [("run", 1, "no JSON"), ("run", 2, '{"loss": ' + "1" * (1 << 20) + "}"), ("run", 3, '{"x": 2}')])
+    trackio_rows(
+        writer, [("run", 1, "no JSON"), ("run", 2, '{"loss": ' + "1" * (1 << 20) + "}"), ("run", 3, '{"x": 2}')]
+    )
     second = source.read(first.place)
     assert second.rows == (Row(step=3, time=1796068803.0, values={"x": 2.0}),)
     assert second.skipped.damaged == 2
