@@ -24,8 +24,7 @@ OWN = ("loss", "grad_norm", "entropy")
 def expected(step: int) -> dict[str, float]:
     """What the agent should have of a step: keys with the prefix that both loggers give Hugging Face's metrics."""
     values = logged(step)
-    named = {NAMES.get(key, key if key in OWN else f"train/{key}"): value for key, value in values.items()}
-    return named
+    return {NAMES.get(key, key if key in OWN else f"train/{key}"): value for key, value in values.items()}
 
 
 def stored(service: Service, job: str) -> list[tuple[int, int, dict[str, float]]]:
@@ -37,6 +36,23 @@ def stored(service: Service, job: str) -> list[tuple[int, int, dict[str, float]]
 def tailing(path: Path, job: str, url: str, cursor: Path, *more: str) -> list[str]:
     words = ["tail", str(path), "--job", job, "--url", url, "--cursor", str(cursor), "--poll", "0.05", *more]
     return [sys.executable, "-c", "from trimtab.api.cli import main; main()", *words]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "library"), [("mlflow", "mlflow"), ("mlflow_files", "mlflow"), ("trackio", "trackio")]
+)
+def test_a_store_is_read_beside_its_writer(kind: str, library: str, tmp_path: Path, service: Service, url: str) -> None:
+    pytest.importorskip(library)
+    folder, cursor, steps = tmp_path / "logs", tmp_path / "cursor.json", 60
+    with writing(kind, folder, steps, 0.01) as writer:
+        while writer.poll() is None:
+            if any(folder.rglob("*.db")) or any(folder.rglob("metrics/*")):
+                trimtab(*tailing(folder, kind, url, cursor, "--quiet", "1000")[3:], "--once", check=False)
+        assert writer.returncode == 0, (folder / "writer.err").read_text()
+    trimtab(*tailing(folder, kind, url, cursor, "--once")[3:])
+    found = stored(service, kind)
+    assert {step for _, step, _ in found} == set(range(steps))
 
 
 @pytest.mark.slow
@@ -72,6 +88,7 @@ def test_every_record_comes_once_though_the_reader_is_killed(
     assert len({attempt for attempt, _, _ in found}) == 1
     assert [scalars for _, _, scalars in found] == [expected(step) for step in range(steps)]
     assert json.loads(cursor.read_text())["outbox"] == []
+    assert json.loads(cursor.read_text())["counts"]["refused"] == service.store.quarantined(kind) == 0
     state = service.state(kind)
     assert state.reported is not None
     assert state.reported.log is not None

@@ -9,6 +9,7 @@ from tail_runs import Reading, summaries, trl_row, write_rows
 
 from trimtab.agent.state import EventKind, State
 from trimtab.api.client import Client
+from trimtab.api.client.base import ClientError
 from trimtab.api.service import Service
 from trimtab.api.tail.cursor import CursorFile
 from trimtab.api.tail.source import TailError
@@ -127,9 +128,7 @@ def test_a_key_that_vanishes_is_an_incident_and_no_claim(reading: Reading, servi
     assert client.health("run").job.state is State.OK
 
 
-def test_what_the_log_shows_is_judged_and_what_it_does_not_is_not_green(
-    reading: Reading, service: Service, client: Client
-) -> None:
+def test_what_the_log_shows_is_judged_and_what_it_does_not_is_not_green(reading: Reading, client: Client) -> None:
     write_rows(reading.path, [trl_row(step) for step in range(12)])
     write_rows(reading.path, [trl_row(12, grad_norm=math.nan), trl_row(13)])
     reading.tailer().look()
@@ -153,6 +152,18 @@ def test_what_the_log_shows_is_judged_and_what_it_does_not_is_not_green(
     assert "no remedy is applied" in incident.proposed
 
 
+def test_nothing_can_be_changed_in_a_job_that_is_read(reading: Reading, client: Client) -> None:
+    write_rows(reading.path, [trl_row(step) for step in range(3)])
+    reading.tailer().look()
+    client.set_mode("run", "auto", reason="as far as it goes")
+    with pytest.raises(ClientError, match="clip_high"):
+        client.patch_controls("run", {"clip_high": 0.3}, reason="more", base_generation=0)
+    write_rows(reading.path, [trl_row(step, grad_norm=1e3 * step) for step in range(3, 40)])
+    look = reading.tailer().look()
+    assert look.refusal == ""
+    assert client.health("run").controls.generation == 0
+
+
 def test_a_cursor_of_another_log_is_refused(reading: Reading, tmp_path: Path) -> None:
     write_rows(reading.path, [trl_row(0)])
     reading.tailer()
@@ -170,7 +181,7 @@ def test_a_cursor_that_is_damaged_or_taken_is_named(reading: Reading) -> None:
     held.close()
     for damage in (b"", b"{}", b"\xff", b'{"version": 9}', b"[]"):
         reading.cursor.write_bytes(damage)
-        with pytest.raises(TailError, match="is no cursor .*; remove it to begin anew"):
+        with pytest.raises(TailError, match=r"is no cursor .*; remove it to begin anew"):
             reading.tailer()
 
 

@@ -42,11 +42,8 @@ def test_rows_that_come_twice_count_once() -> None:
 
 def test_the_same_key_for_an_earlier_step_is_a_resume() -> None:
     state, done = taken(*(row(step, a=step) for step in range(5)), *(row(step, a=-step) for step in (3, 4, 5)))
-    assert told(done) == [(100, 0, {"a": 0}), (100, 1, {"a": 1}), (100, 2, {"a": 2}), (100, 3, {"a": 3})] + [
-        (100, 4, {"a": 4}),
-        (101, 3, {"a": -3}),
-        (101, 4, {"a": -4}),
-    ]
+    first = [(100, step, {"a": step}) for step in range(5)]
+    assert told(done) == [*first, (101, 3, {"a": -3}), (101, 4, {"a": -4})]
     assert state.attempt == 101
 
 

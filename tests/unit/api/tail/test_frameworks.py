@@ -153,7 +153,7 @@ def test_the_others_mean_what_they_say(framework, values, scalars, censored) -> 
 
 
 def test_no_key_of_another_meaning_gets_a_name_that_the_agent_reads() -> None:
-    values = {name: 0.5 for name in READ}
+    values = dict.fromkeys(READ, 0.5)
     found = mapped(values, VERL)
     assert set(found.scalars) == {f"log/{name}" for name in READ}
     named = mapped(values, GENERIC)  # here the name is all that is known
