@@ -13,6 +13,7 @@ from rich.progress import Progress
 from rich.table import Column, Table
 
 from trimtab.api.cli.bench_trl import rescue, trl_hook
+from trimtab.api.cli.bench_tail import tail
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.screen import Console
 from trimtab.api.cli.tables import as_wide_as_shown
@@ -24,6 +25,7 @@ bench = typer.Typer(no_args_is_help=True, add_completion=False, help="Measure wh
 bench.command()(rescue)
 bench.command()(trl_hook)
 
+bench.command()(tail)
 AsJson = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")]
 T = TypeVar("T")
 

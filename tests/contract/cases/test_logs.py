@@ -1,4 +1,4 @@
-"""D26, D28 and D50 where only a log is there: what a log shows is told as what it is, and what it hides is not claimed."""
+"""D26, D28 and D50 where only a log is there: what it shows is told as what it is, and what it hides is not claimed."""
 
 import math
 from collections.abc import Callable

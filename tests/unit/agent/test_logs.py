@@ -1,4 +1,4 @@
-"""What the agent makes of a job that is read from its log: what is there means the same, and nothing else is claimed."""
+"""What the agent makes of a job that is read from its log: what is there means the same, nothing else is claimed."""
 
 import math
 from dataclasses import replace
