@@ -17,6 +17,7 @@ from trimtab.api.errors import UserError
 from trimtab.api.tail.assembly import Assembly
 from trimtab.api.tail.cursor import CursorFile
 from trimtab.api.tail.frameworks import FRAMEWORKS
+from trimtab.api.tail.source import Place
 from trimtab.api.tail.sources import open_source
 from trimtab.api.tail.summaries import mapped, summary_of
 from trimtab.api.tail.tailer import Tailer
@@ -153,12 +154,13 @@ def _deliver(path: Path, url: str, folder: Path) -> float:
 
 
 def _read(path: Path) -> float:
-    source, state, place, count = open_source(path), Assembly(attempt=1), {}, 0
+    source, state, count = open_source(path), Assembly(attempt=1), 0
+    place: Place = {}
     table = FRAMEWORKS["trl"]
     begun = time.perf_counter()
     while True:
         piece = source.read(place)
-        place = dict(piece.place)
+        place = piece.place
         state, steps = state.taking(piece.rows, table.axis, 0.0)
         for step in steps:
             found = mapped(step.values, table)
