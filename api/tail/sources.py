@@ -10,6 +10,7 @@ from trimtab.api.tail.files import reading, unreadable
 from trimtab.api.tail.jsonl import JsonLines
 from trimtab.api.tail.mlflow_db import MlflowDatabase
 from trimtab.api.tail.mlflow_files import MlflowFiles
+from trimtab.api.tail.prime_tokens import PrimeTokens
 from trimtab.api.tail.source import Source, TailError
 from trimtab.api.tail.tensorboard import TensorBoard
 from trimtab.api.tail.trackio import Trackio
@@ -24,6 +25,7 @@ SOURCES: dict[str, Callable[[Path, str | None], Source]] = {
     MlflowDatabase.kind: lambda path, run: MlflowDatabase(path, run),
     MlflowFiles.kind: lambda path, _: MlflowFiles(path),
     Trackio.kind: lambda path, run: Trackio(path, run),
+    PrimeTokens.kind: lambda path, _: PrimeTokens(path),
 }
 """One line a kind: its path, and the run in it where there are several."""
 _WANDB = ("run-*.wandb", "latest-run/run-*.wandb", "offline-run-*/run-*.wandb", "wandb/latest-run/run-*.wandb")
@@ -65,6 +67,8 @@ def _candidates(path: Path) -> list[tuple[str, Path]]:
     found: list[tuple[str, Path]] = []
     if any(tensorboard.MARK in each.name for each in path.iterdir()):
         found.append((TensorBoard.kind, path))
+    if path.name == "token_exports" or any(path.glob("step_*/STABLE")):
+        found.append((PrimeTokens.kind, path))
     for pattern in _WANDB:
         logs = sorted(path.glob(pattern), key=lambda each: each.stat().st_mtime)
         found += [(WandbLog.kind, logs[-1])] if logs else []

@@ -17,6 +17,9 @@ PRIME_RL = Framework(
         "entropy/all/mean": Meaning(name="entropy", says="mean entropy over the loss mask, nats"),
         "mismatch_kl/mean": Meaning(name="mismatch_kl", says="k3 KL of sampler to trainer, nats, of raw ratios"),
         "mismatch_kl/all/mean": Meaning(name="mismatch_kl", says="k3 KL of sampler to trainer, nats, of raw ratios"),
+        "mismatch_log_ratio/mean": Meaning(
+            name="mismatch_mean", says="mean of trainer - sampler log-prob, nats; of token exports"
+        ),
         "reward/mean": Meaning(name="reward_mean", says="mean reward"),
         "reward/all/mean": Meaning(name="reward_mean", says="mean reward"),
         "completion_len/mean": Meaning(name="length_mean", says="mean completion length, tokens"),
@@ -34,7 +37,7 @@ PRIME_RL = Framework(
     blind=(
         "FileMonitor drops values that are not finite: their keys are missing in that row.",
         "Trainer and orchestrator log the same step in several rows, and not at the same time.",
-        "Token exports are not read: their writer stops at the first NaN.",
+        "Token exports write null for what is not finite; how many there were is told as `token_export/*_missing`.",
     ),
 )
 """The table."""

@@ -133,7 +133,7 @@ def test_non_finite_signals_are_null_with_their_kind(client: Client, http: httpx
             "steps": [0, 1, 2, 3],
             "values": [0.5, None, None, None],
             "kinds": ["finite", "nan", "+inf", "-inf"],
-                "censored": None,
+            "censored": None,
         }
     ]
 
