@@ -187,17 +187,17 @@ class Telling:
         lag = "the log does not say when" if behind is None else f"read {behind:.1f} s after it was logged"
         left_out = {
             "damaged records": counts.damaged,
-            "values too late for their step": assembly.late,
             "values without a step": assembly.stepless,
             "shares outside [0, 1]": counts.impossible,
             "values too many": counts.too_many,
             "steps refused": counts.refused,
         }
         told = ", ".join(f"{n} {what}" for what, n in left_out.items() if n)
+        late = f"; {assembly.late} values came late, and stand at the step behind theirs" if assembly.late else ""
         newest = f"step {assembly.closed}" if assembly.closed >= 0 else "no step yet"
         self._console.print(
             f"{cursor.steps} steps ({assembly.rows} rows), {newest} of attempt {assembly.attempt}, "
-            f"{self._tailer.framework}, {lag}{f'; left out: {told}' if told else ''}"
+            f"{self._tailer.framework}, {lag}{f'; left out: {told}' if told else ''}{late}"
         )
         if cursor.presence.gone:
             self._console.print(f"vanished: {', '.join(cursor.presence.gone)}", style="yellow")

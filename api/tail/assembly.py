@@ -2,7 +2,8 @@
 
 A step is complete when a row of a later one comes, or when nothing has come for a while. Steps only go forwards within
 an attempt. A key that is logged again for an earlier step than before is a resume: a new attempt begins with it. A key
-that comes for the first time for a step that is complete already is late, and is left out.
+that comes for the first time for a step that is complete already is late: it is told with the step that comes next,
+unless that has a value of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class LoggedStep:
     time: float | None = None
     """When the last of them was logged, Unix seconds."""
     whole: bool = True
-    """A later step has been logged; else it is only quiet."""
+    """A later step has been logged, or it has been quiet for long enough; else reading ended, or the log began anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class Assembly:
     open: LoggedStep | None = None
     """The step whose rows are coming in."""
     ahead: dict[str, float] = field(default_factory=dict)
-    """Values of rows that do not say which step they are of, for the next that does."""
+    """Values for the step that comes next: of rows on another axis, and those that came late."""
     latest: dict[str, int] = field(default_factory=dict)
     """By key, the newest step that it was logged for in this attempt."""
     closed: int = -1
@@ -58,7 +59,7 @@ class Assembly:
     rows: int = 0
     """Rows taken, of all attempts."""
     late: int = 0
-    """Values left out: their step was complete already."""
+    """Values whose step was complete already."""
     again: int = 0
     """Values that were there already."""
     stepless: int = 0
@@ -77,15 +78,15 @@ class Assembly:
             done += more
         return state, done
 
-    def quiet(self) -> tuple[Assembly, list[LoggedStep]]:
-        """With the open step complete, as far as it came."""
+    def ended(self, *, whole: bool) -> tuple[Assembly, list[LoggedStep]]:
+        """With the open step complete, as far as it came; `whole` where no more is to be expected of it."""
         if self.open is None:
             return self, []
-        done = replace(self.open, whole=False)
+        done = replace(self.open, whole=whole)
         return replace(self, open=None, closed=done.step), [done]
 
     def _begun_again(self) -> tuple[Assembly, list[LoggedStep]]:
-        state, done = self.quiet()
+        state, done = self.ended(whole=False)
         if state.closed < 0 and not state.latest:
             return state, done
         return replace(state, attempt=state.attempt + 1, closed=-1, latest={}, ahead={}), done
@@ -107,11 +108,21 @@ class Assembly:
             return state, [*done, *more]
         return self._put(step, values, row.time)
 
+    def _took_late(self, step: int, values: Mapping[str, float]) -> Assembly:
+        fresh = {key: value for key, value in values.items() if self.latest.get(key) != step}
+        known = {**self.latest, **dict.fromkeys(fresh, step)} if len(self.latest) < MOST_KEYS else self.latest
+        opened, ahead = self.open, self.ahead
+        if opened is not None:
+            opened = replace(opened, values={**fresh, **opened.values})
+        elif len(ahead) < MOST_KEYS:
+            ahead = {**ahead, **fresh}
+        late, again = self.late + len(fresh), self.again + len(values) - len(fresh)
+        return replace(self, open=opened, ahead=ahead, latest=known, late=late, again=again)
+
     def _put(self, step: int, values: Mapping[str, float], time: float | None) -> tuple[Assembly, list[LoggedStep]]:
         newest = self.closed if self.open is None else max(self.open.step, self.closed)
         if step <= self.closed or step < newest:
-            again = sum(self.latest.get(key) == step for key in values)
-            return replace(self, late=self.late + len(values) - again, again=self.again + again), []
+            return self._took_late(step, values), []
         done: list[LoggedStep] = []
         before = self.open
         if before is not None and before.step < step:

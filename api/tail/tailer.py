@@ -106,7 +106,7 @@ class Tailer:
         assembly, steps = cursor.assembly.taking(piece.rows, framework.axis, now)
         is_quiet = not piece.more and assembly.open is not None and now - assembly.read_at >= self._quiet_s
         if last or is_quiet:
-            assembly, more = assembly.quiet()
+            assembly, more = assembly.ended(whole=is_quiet)
             steps = [*steps, *more]
         skipped = piece.skipped
         if skipped.damaged or skipped.not_numbers:

@@ -36,7 +36,8 @@ PRIME_RL = Framework(
     },
     blind=(
         "FileMonitor drops values that are not finite: their keys are missing in that row.",
-        "Trainer and orchestrator log the same step in several rows, and not at the same time.",
+        "Trainer and orchestrator log the same step in several rows, and not at the same time: where the orchestrator "
+        "is ahead, the trainer's numbers stand at a later step than theirs.",
         "Token exports write null for what is not finite; how many there were is told as `token_export/*_missing`.",
     ),
 )

@@ -19,7 +19,7 @@ def read(framework: str, *rows: dict[str, float]) -> list[StepSummary]:
     """The summaries of what a job logs, a row a step."""
     logged = [Row(step=step, values=values) for step, values in enumerate(rows)]
     state, steps = Assembly(attempt=1).taking(logged, Axis(), 0.0)
-    steps += state.quiet()[1]
+    steps += state.ended(whole=True)[1]
     table = FRAMEWORKS[framework]
     parts = {"job": "run", "source": "jsonl", "framework": framework, "vanished": (), "now": 0.0}
     return [summary_of(step, mapped(step.values, table), **parts) for step in steps]  # type: ignore[arg-type]

@@ -107,8 +107,18 @@ def test_a_step_is_complete_after_a_quiet_time(reading: Reading, service: Servic
     assert tailer.look().delivered == 1
     write_rows(reading.path, [{"step": 0, "late": 1.0}, trl_row(1), trl_row(2)])
     assert tailer.look().delivered == 1
-    assert [one.step for one in summaries(service)] == [0, 1]
+    assert [(one.step, one.scalars.get("late")) for one in summaries(service)] == [(0, None), (1, 1.0)]
     assert tailer.cursor.assembly.late == 1
+
+
+def test_a_key_that_vanishes_from_slow_steps_is_missed_too(reading: Reading, service: Service) -> None:
+    tailer = reading.tailer(quiet_s=30.0)
+    for step in range(22):
+        write_rows(reading.path, [trl_row(step, entropy=0.5 if step < 21 else None)])
+        tailer.look()
+        reading.now += 300  # every step is complete for want of news, and not because of the next
+        tailer.look()
+    assert [one.log and one.log.vanished for one in summaries(service)][-2:] == [(), ("entropy",)]
 
 
 def test_a_key_that_vanishes_is_an_incident_and_no_claim(reading: Reading, service: Service, client: Client) -> None:
