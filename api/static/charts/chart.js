@@ -133,9 +133,9 @@ export class Chart {
   // Shows the cursor at a step, and the values there; the newest where it is null.
   read(step) {
     this.step = step;
-    this.series.forEach(({ steps, values, kinds }, i) => {
+    this.series.forEach(({ steps, values, kinds, censored }, i) => {
       const place = step === null ? steps.length - 1 : steps.indexOf(step);
-      this.values[i].textContent = place < 0 ? "–" : values[place] === null ? kinds[place] : number(values[place]);
+      this.values[i].textContent = place < 0 ? "–" : values[place] === null ? kinds[place] : shown(values[place], censored);
     });
     this.at.textContent = step === null ? "" : `step ${step}`;
     const x = this.pixel(step);
@@ -193,3 +193,7 @@ export class Chart {
     return `${title}, ${unit}, steps ${first} to ${last}. Newest: ${this.told()}. Arrow keys read single steps, plus and minus zoom.`;
   }
 }
+
+// A value; one that was logged after a clamp or a mask is a bound on the true one.
+const shown = (value, censored) =>
+  censored ? `${censored === "above" ? "≥" : "≤"} ${number(value)} (censored)` : number(value);
