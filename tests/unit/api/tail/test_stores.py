@@ -169,6 +169,22 @@ def test_the_newest_trainer_state_adds_its_rows(tmp_path: Path) -> None:
     )
 
 
+def test_what_the_real_trainer_writes_is_read(tmp_path: Path) -> None:
+    from transformers import TrainerState as Written
+
+    rows = [{"step": step, "loss": 0.5, "grad_norm": float("nan") if step == 2 else 1.0} for step in range(1, 4)]
+    (tmp_path / "checkpoint-3").mkdir()
+    written = Written(log_history=[*rows, {"step": 3, "reward": None}], global_step=3)
+    written.save_to_json(str(tmp_path / "checkpoint-3" / "trainer_state.json"))
+    found = open_source(tmp_path).read({}).rows
+    assert [(row.step, str(row.values)) for row in found] == [
+        (1, "{'grad_norm': 1.0, 'loss': 0.5}"),
+        (2, "{'grad_norm': nan, 'loss': 0.5}"),
+        (3, "{'grad_norm': 1.0, 'loss': 0.5}"),
+        (3, "{}"),  # TRL's mean of no value
+    ]
+
+
 def test_a_trainer_state_that_is_half_there_is_tried_again(tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
     path.write_text('{"log_history": [{"step": 1, ')
