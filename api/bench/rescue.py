@@ -66,6 +66,7 @@ def trainer(folder: Path, *, clip: float, seed: int, generations: int) -> Any:
         max_completion_length=TASK.response_length,
         epsilon=clip,
         learning_rate=LEARNING_RATE,
+        lr_scheduler_type="constant",
         max_steps=generations * UPDATES,
         use_cpu=True,
         bf16=False,

@@ -12,8 +12,8 @@ import typer
 from rich.progress import Progress
 from rich.table import Column, Table
 
-from trimtab.api.cli.bench_trl import rescue, trl_hook
 from trimtab.api.cli.bench_tail import tail
+from trimtab.api.cli.bench_trl import rescue, trl_hook
 from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.screen import Console
 from trimtab.api.cli.tables import as_wide_as_shown

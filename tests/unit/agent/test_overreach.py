@@ -78,9 +78,26 @@ def test_the_bounds_are_tightened_in_answer() -> None:
     assert [rung.remedy for rung in state.ladder.rungs] == ["tighter_clip"]
 
 
-def test_usual_bounds_never_alarm() -> None:
+def test_usual_bounds_never_alarm_for_what_they_hold() -> None:
+    state = replace(RunState.initial("run"), mode=Mode.AUTO)
+    for index in range(12):
+        state = advance(AgentConfig(), state, step(index, Controls(), FAR / 5)).state
+    assert state.verdicts["overreach"].state is State.OK
+    assert not state.ladder.rungs
+
+
+def test_steps_are_halved_where_the_ratio_spreads_under_usual_bounds() -> None:
     state = replace(RunState.initial("run"), mode=Mode.AUTO)
     for index in range(12):
         state = advance(AgentConfig(), state, step(index, Controls(), FAR)).state
+    assert state.verdicts["overreach"].state is State.WARN
+    assert state.verdicts["overreach"].message == "the updates on one batch spread the ratio by 1.34 nats (limit 0.5)"
+    assert [rung.remedy for rung in state.ladder.rungs] == ["smaller_steps"]
+    assert state.overrides == {"lr_scale": 0.5}
+
+
+def test_the_spread_of_a_ratio_against_the_sampler_is_no_overreach() -> None:
+    state = RunState.initial("run")
+    for index in range(12):
+        state = advance(AgentConfig(), state, step(index, Controls(ratio_reference="sampler"), FAR)).state
     assert state.verdicts["overreach"].state is State.OK
-    assert not state.ladder.rungs
