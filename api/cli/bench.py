@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -182,6 +183,27 @@ def start(
         for one in starts
     )
     _show(starts, as_json, ("database", "s to ready", "p10 to p90", "s of processor", "idle MB"), rows)
+
+
+@bench.command()
+def attach(
+    times: Annotated[int, typer.Option(min=2, help="Processes of each kind.")] = 9, as_json: AsJson = False
+) -> None:
+    """How much longer a step takes while somebody attaches to a loop that runs, armed and by injection."""
+    from trimtab.api.bench.attach import bench_attach
+
+    ways = 1 + (importlib.util.find_spec("hypno") is not None)
+    delays = _measured("processes", ways * times, as_json, lambda done: bench_attach(times, done))
+    rows = (
+        (
+            *(one.way, f"{one.step_ms:.1f}", f"{one.alone_ms.median:.1f}", f"{one.delay_ms.median:.1f}"),
+            *(_ratios(one.delay_ms.p10, one.delay_ms.p90), f"{one.worst_ms:.1f}", f"{one.answer_ms.median:.0f}"),
+            "-" if one.stopped_ms is None else f"{one.stopped_ms:.1f}",
+        )
+        for one in delays
+    )
+    headings = ("", "ms a step", "longest left alone", "longest asked", "p10 to p90", "worst", "answered", "stopped")
+    _show(delays, as_json, headings, rows, "longest step above the median, ms")
 
 
 @bench.command()

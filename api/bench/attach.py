@@ -1,0 +1,149 @@
+"""What it costs a training loop that somebody attaches to it while it runs: its longest steps, before and meanwhile.
+
+The loop is PyTorch's own and runs in a process of its own, which notes when each step began. A step is as long as it
+takes from its beginning to the next one's. For each attachment, the steps of the second in which the process is asked
+are compared with those of the seconds before, in which it is left alone but the machine is as busy.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from trimtab.api.bench.spread import Spread
+from trimtab.hooks.armed import stub
+from trimtab.hooks.armed.contact import ask, wake
+from trimtab.hooks.armed.inject import Stop, injector
+from trimtab.hooks.armed.process import process
+
+WARM_UP_S = 1.5
+"""Of training, until its steps are as long as they will be."""
+ALONE_S = 2.0
+"""Of training between two attachments, beside which they are held."""
+LOOP = Path(__file__).with_name("attach_loop.py")
+ATTACH = {"do": "attach", "job": "bench", "class": "__main__.Loop", "adapter": "__main__.attach", "wait": 10.0}
+TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delay:
+    """Attachments of one kind, each the first in its process."""
+
+    way: str
+    """`armed`, or `injected`."""
+    step_ms: float
+    """Median step of the loops when they were left alone."""
+    alone_ms: Spread
+    """Longest step above that median, in a stretch as long as an attachment takes in which nobody asked anything."""
+    delay_ms: Spread
+    """The same while the process was asked, imported trimtab and was attached to."""
+    worst_ms: float
+    """Its largest."""
+    answer_ms: Spread
+    """From the request to the answer."""
+    stopped_ms: float | None
+    """Longest time for which an injected process was seen stopped."""
+
+
+def bench_attach(times: int, on_attached: Callable[[], None] = lambda: None) -> list[Delay]:
+    """Attach to `times` processes that are armed, and where hypno is installed to as many that are not."""
+    ways = ["armed"] + ["injected"] * (importlib.util.find_spec("hypno") is not None)
+    found: dict[str, list[_Once]] = {way: [] for way in ways}
+    for _ in range(times):
+        for way in ways:
+            found[way].append(_attached(way))
+            on_attached()
+    return [_delay(way, each) for way, each in found.items()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Once:
+    step_ms: float
+    alone_ms: float
+    delay_ms: float
+    answer_ms: float
+    stopped_ms: float | None
+
+
+def _attached(way: str) -> _Once:
+    with tempfile.TemporaryDirectory() as folder:
+        out, stop = Path(folder) / "steps.json", Path(folder) / "stop"
+        run = f"import runpy; runpy.run_path({str(LOOP)!r}, run_name='__main__')"
+        program = f"{_stub() if way == 'armed' else ''}{run}"
+        command = [sys.executable, "-c", program, str(out), str(stop)]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:
+            try:
+                assert running.stdout is not None
+                running.stdout.readline()
+                time.sleep(WARM_UP_S + ALONE_S)
+                asked, answered, stops = _ask(running.pid, way, f"file:{folder}/recorded")
+                time.sleep(ALONE_S)
+                stop.touch()
+                running.wait(TIMEOUT_S)
+            finally:
+                running.kill()
+        return _compared(json.loads(out.read_text()), asked, answered, stops)
+
+
+def _stub() -> str:
+    """What arms a process without writing to the environment that it runs in."""
+    return (
+        "import importlib.util, sys; "
+        f"spec = importlib.util.spec_from_file_location({stub.NAME!r}, {stub.__file__!r}); "
+        "module = importlib.util.module_from_spec(spec); sys.modules[spec.name] = module; "
+        "spec.loader.exec_module(module); "
+    )
+
+
+def _ask(pid: int, way: str, url: str) -> tuple[float, float, list[Stop]]:
+    """When the process was asked and when it had answered, in seconds since boot."""
+    found, stops = process(pid), list[Stop]()
+    waking = wake if way == "armed" else injector(found, stops)
+    asked = time.monotonic()
+    ask(found, {**ATTACH, "url": url}, timeout=TIMEOUT_S, waking=waking)
+    return asked, time.monotonic(), stops
+
+
+def _compared(began: list[float], asked: float, answered: float, stops: list[Stop]) -> _Once:
+    steps = [(start, 1000 * (end - start)) for start, end in pairwise(began)]
+    before = [one for one in steps if asked - ALONE_S <= one[0] < asked - one[1] / 1000]
+    usual = statistics.median(length for _, length in before)
+    took = answered - asked
+
+    def longest(since: float) -> float:
+        """Of the steps that ran in a stretch of `took` seconds, above what is usual, ms."""
+        return max(length for start, length in steps if start + length / 1000 > since and start < since + took) - usual
+
+    stretches = max(1, int(ALONE_S / took))
+    alone = [longest(asked - (number + 1) * took) for number in range(stretches)]
+    return _Once(
+        step_ms=usual,
+        alone_ms=statistics.median(alone),
+        delay_ms=longest(asked),
+        answer_ms=1000 * took,
+        stopped_ms=1000 * max((stop.seconds for stop in stops), default=0.0) if stops else None,
+    )
+
+
+def _delay(way: str, each: list[_Once]) -> Delay:
+    stopped = [one.stopped_ms for one in each if one.stopped_ms is not None]
+    return Delay(
+        way=way,
+        step_ms=statistics.median(one.step_ms for one in each),
+        alone_ms=Spread.of(one.alone_ms for one in each),
+        delay_ms=Spread.of(one.delay_ms for one in each),
+        worst_ms=max(one.delay_ms for one in each),
+        answer_ms=Spread.of(one.answer_ms for one in each),
+        stopped_ms=max(stopped) if stopped else None,
+    )
