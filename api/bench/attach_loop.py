@@ -1,11 +1,12 @@
 """The loop of `trimtab bench attach`, which runs in a process of its own: a small network, many short operations, each
-of which lets go of the interpreter's lock and has to get it back. A program that knows nothing of trimtab until
-somebody attaches to it."""
+of which lets go of the interpreter's lock and has to get it back; beside it a thread that waits, as a progress bar has.
+A program that knows nothing of trimtab until somebody attaches to it."""
 
 from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,7 @@ def attach(loop: Loop, url: str, *, job: str, token: str | None = None) -> Attac
 
 
 if __name__ == "__main__":
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
     ours = Loop()
     print("training", flush=True)
     ours.run(Path(sys.argv[2]))

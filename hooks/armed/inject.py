@@ -1,8 +1,8 @@
 """Activation in a process that is not armed, by code that is put into it from outside. Never by default.
 
 From Python 3.14 on the interpreter does it itself, at its next safe point (`sys.remote_exec`, PEP 768). Before, hypno
-stops the process by ptrace, has it load a library, and lets it go on; the library waits for the interpreter's lock and
-runs the code. A process that is stopped at a bad moment can be left hanging or crash.
+makes a library that waits for the interpreter's lock and runs the code, and by ptrace a thread that waits is made to
+load it (`idle_thread`).
 
 The code only loads the stub and starts its thread, which then does what it does in an armed process.
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimtab.hooks.armed import stub
+from trimtab.hooks.armed import idle_thread, stub
 from trimtab.hooks.armed.contact import ContactError
 from trimtab.hooks.armed.process import Process, python_of
 
@@ -134,12 +134,16 @@ def _by_remote_exec(found: Process) -> None:
 
 
 def _by_hypno(found: Process) -> Stop:
-    """Inject from a process of its own, which this one watches the target from, and which may crash."""
-    program = "import sys; from hypno import inject_py; inject_py(int(sys.argv[1]), sys.argv[2])"
-    command = [sys.executable, "-c", program, str(found.pid), _code()]
+    """Inject from a process of its own, from beside which the target is watched, and which may crash."""
+    command = [sys.executable, "-P", idle_thread.__file__, str(found.pid), _code()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as injecting:
         stop = _watched(found, lambda: injecting.poll() is not None)
         told = injecting.stdout.read() if injecting.stdout else ""
+    if injecting.returncode == idle_thread.NONE_WAITS:
+        raise ContactError(
+            f"no thread of process {found.pid} has waited for anything in {idle_thread.PATIENCE:g} s, and one that "
+            "computes is not interrupted, since that can break it; nothing was changed. Arm the environment instead"
+        )
     if injecting.returncode != 0:
         last = told.strip().splitlines()[-1:] or [f"exit status {injecting.returncode}"]
         raise ContactError(f"process {found.pid} could not be injected into ({last[0]}): {permissions(found)}")
