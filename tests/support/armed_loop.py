@@ -101,6 +101,7 @@ def told(loop: Loop) -> str:
             "own": sorted(vars(loop)),
             "threads": sorted(each.name for each in threading.enumerate()),
             "files": sorted(each for each in files if "trimtab" in each),
+            "globals": sorted(name for name in vars(sys.modules["__main__"]) if "trimtab" in name),
         }
     )
 
