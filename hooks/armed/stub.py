@@ -141,7 +141,7 @@ def _paced(request: dict[str, str]) -> dict[str, object]:
             del sys.path[len(sys.path) - 1 - sys.path[::-1].index(site)]  # the last, which is the one from above
 
 
-def _arm() -> None:
+def arm() -> None:
     """Handle SIGURG from now on, where a handler can be had: in the main thread of the main interpreter."""
     if os.environ.get("TRIMTAB_DISABLE", "") not in ("", "0") or not os.path.exists("/proc/self/stat"):
         return
@@ -169,4 +169,4 @@ def _arm() -> None:
 
 
 if __name__ == NAME:
-    _arm()
+    arm()
