@@ -1,6 +1,6 @@
 """What it costs a training loop that somebody attaches to it while it runs: its longest steps, before and meanwhile.
 
-The loop is PyTorch's own and runs in a process of its own, which notes when each step began. A step is as long as it
+A loop of plain PyTorch, or a trainer of TRL's, runs in a process of its own, which notes when each step began. A step is as long as it
 takes from its beginning to the next one's. For each attachment, the steps of the second in which the process is asked
 are compared with those of the seconds before, in which it is left alone but the machine is as busy.
 """
@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from trimtab.api.bench.spread import Spread
 from trimtab.hooks.armed import stub
@@ -30,8 +31,24 @@ WARM_UP_S = 1.5
 """Of training, until its steps are as long as they will be."""
 ALONE_S = 2.0
 """Of training between two attachments, beside which they are held."""
-LOOP = Path(__file__).with_name("attach_loop.py")
-ATTACH = {"do": "attach", "job": "bench", "class": "__main__.Loop", "adapter": "__main__.attach", "wait": 10.0}
+ATTACH = {"do": "attach", "job": "bench", "wait": 10.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What trains, and how its trainer is found."""
+
+    path: Path
+    found_by: dict[str, str]
+
+
+LOOP = Program(
+    path=Path(__file__).with_name("attach_loop.py"),
+    found_by={"class": "__main__.Loop", "adapter": "__main__.attach"},
+)
+"""Of plain PyTorch."""
+TRL = Program(path=Path(__file__).with_name("attach_trl.py"), found_by={})
+"""By the table of frameworks."""
 TIMEOUT_S = 30.0
 
 
@@ -55,13 +72,13 @@ class Delay:
     """Longest time for which an injected process was seen stopped."""
 
 
-def bench_attach(times: int, on_attached: Callable[[], None] = lambda: None) -> list[Delay]:
+def bench_attach(program: Program, times: int, on_attached: Callable[[], None] = lambda: None) -> list[Delay]:
     """Attach to `times` processes that are armed, and where hypno is installed to as many that are not."""
     ways = ["armed"] + ["injected"] * (importlib.util.find_spec("hypno") is not None)
     found: dict[str, list[_Once]] = {way: [] for way in ways}
     for _ in range(times):
         for way in ways:
-            found[way].append(_attached(way))
+            found[way].append(_attached(program, way))
             on_attached()
     return [_delay(way, each) for way, each in found.items()]
 
@@ -75,25 +92,25 @@ class _Once:
     stopped_ms: float | None
 
 
-def _attached(way: str) -> _Once:
+def _attached(program: Program, way: str) -> _Once:
     with tempfile.TemporaryDirectory() as folder:
         out, stop = Path(folder) / "steps.json", Path(folder) / "stop"
-        run = f"import runpy; runpy.run_path({str(LOOP)!r}, run_name='__main__')"
-        program = f"{_stub() if way == 'armed' else ''}{run}"
-        command = [sys.executable, "-c", program, str(out), str(stop)]
+        run = f"import runpy; runpy.run_path({str(program.path)!r}, run_name='__main__')"
+        command = [sys.executable, "-c", f"{_stub() if way == 'armed' else ''}{run}", str(out), str(stop)]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:
             try:
                 assert running.stdout is not None
                 running.stdout.readline()
                 time.sleep(WARM_UP_S + ALONE_S)
-                asked, answered, stops = _ask(running.pid, way, f"file:{folder}/recorded")
+                request = {**ATTACH, **program.found_by, "url": f"file:{folder}/recorded"}
+                asked, answered, stops = _ask(running.pid, way, request)
                 time.sleep(ALONE_S)
                 stop.touch()
                 running.wait(TIMEOUT_S)
             finally:
                 running.kill()
-        return _compared(json.loads(out.read_text()), asked, answered, stops)
+        return _compared(json.loads(out.read_text())["began"], asked, answered, stops)
 
 
 def _stub() -> str:
@@ -106,12 +123,12 @@ def _stub() -> str:
     )
 
 
-def _ask(pid: int, way: str, url: str) -> tuple[float, float, list[Stop]]:
+def _ask(pid: int, way: str, request: dict[str, Any]) -> tuple[float, float, list[Stop]]:
     """When the process was asked and when it had answered, in seconds since boot."""
     found, stops = process(pid), list[Stop]()
     waking = wake if way == "armed" else injector(found, stops)
     asked = time.monotonic()
-    ask(found, {**ATTACH, "url": url}, timeout=TIMEOUT_S, waking=waking)
+    ask(found, request, timeout=TIMEOUT_S, waking=waking)
     return asked, time.monotonic(), stops
 
 

@@ -187,13 +187,17 @@ def start(
 
 @bench.command()
 def attach(
-    times: Annotated[int, typer.Option(min=2, help="Processes of each kind.")] = 9, as_json: AsJson = False
+    times: Annotated[int, typer.Option(min=2, help="Processes of each kind.")] = 9,
+    of_trl: Annotated[bool, typer.Option("--trl", help="A GRPOTrainer of TRL's in place of a loop.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """How much longer a step takes while somebody attaches to a loop that runs, armed and by injection."""
-    from trimtab.api.bench.attach import bench_attach
+    from trimtab.api.bench.attach import LOOP, TRL, bench_attach
 
     ways = 1 + (importlib.util.find_spec("hypno") is not None)
-    delays = _measured("processes", ways * times, as_json, lambda done: bench_attach(times, done))
+    delays = _measured(
+        "processes", ways * times, as_json, lambda done: bench_attach(TRL if of_trl else LOOP, times, done)
+    )
     rows = (
         (
             *(one.way, f"{one.step_ms:.1f}", f"{one.alone_ms.median:.1f}", f"{one.delay_ms.median:.1f}"),

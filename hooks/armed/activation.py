@@ -62,7 +62,7 @@ def _attach(request: dict[str, Any]) -> dict[str, object]:
     url, job, token = request["url"], request["job"], request.get("token")
     if switched_off():
         raise ActivationError("TRIMTAB_DISABLE or the file of TRIMTAB_KILL_FILE switches trimtab off in this process")
-    if _attached:
+    if _attached and getattr(_attached[0].attachment, "attached", True):
         there = _attached[0]
         raise ActivationError(f"this process is attached to {there.url} as {there.job} already; detach it first")
     frameworks = FRAMEWORKS
@@ -72,7 +72,7 @@ def _attach(request: dict[str, Any]) -> dict[str, object]:
     framework, trainer = _found(frameworks, float(request.get("wait", 0.0)))
     attach = _named(framework.attach)
     attachment = attach(trainer, url, job=job, token=token)
-    _attached.append(_Attached(attachment=attachment, url=url, job=job))
+    _attached[:] = [_Attached(attachment=attachment, url=url, job=job)]
     _log.info("trimtab: attached to %s as %s, asked by process %s", url, job, request.get("by"))
     kind = type(trainer)
     return {"framework": framework.name, "trainer": f"{kind.__module__}.{kind.__qualname__}", "url": url, "job": job}

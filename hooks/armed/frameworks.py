@@ -10,7 +10,7 @@ class Framework:
     """A framework whose trainer is found by its class, on the stack of a thread that runs one of its methods.
 
     `attach` is called as `attach(trainer, url, job=..., token=...)` in a thread beside training, and gives an object
-    whose `detach()` puts everything back.
+    whose `detach()` puts everything back, and whose `attached`, where it has that, is false once nothing is there.
     """
 
     name: str
