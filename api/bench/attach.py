@@ -1,8 +1,8 @@
 """What it costs a training loop that somebody attaches to it while it runs: its longest steps, before and meanwhile.
 
-A loop of plain PyTorch, or a trainer of TRL's, runs in a process of its own, which notes when each step began. A step is as long as it
-takes from its beginning to the next one's. For each attachment, the steps of the second in which the process is asked
-are compared with those of the seconds before, in which it is left alone but the machine is as busy.
+A loop of plain PyTorch, or a trainer of TRL's, runs in a process of its own, which notes when each step began. A step
+is as long as it takes from its beginning to the next one's. For each attachment, the steps from the request to the
+answer are compared with those of stretches as long before, in which the loop is left alone but the machine is as busy.
 """
 
 from __future__ import annotations

@@ -53,16 +53,35 @@ def trainer(folder: str, times: Times) -> GRPOTrainer:
     )
     model = Qwen3ForCausalLM(  # type: ignore[no-untyped-call]
         Qwen3Config(
-            **{"vocab_size": len(LETTERS), "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1},
-            **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "tie_word_embeddings": False},
-            **{"bos_token_id": None, "eos_token_id": LETTERS["E"], "pad_token_id": LETTERS["P"]},
+            vocab_size=len(LETTERS),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=8,
+            tie_word_embeddings=False,
+            bos_token_id=None,
+            eos_token_id=LETTERS["E"],
+            pad_token_id=LETTERS["P"],
         )
     )
     config = GRPOConfig(
-        **{"output_dir": folder, "max_steps": MOST_STEPS, "use_cpu": True, "bf16": False, "seed": 0},
-        **{"per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 8},
-        **{"learning_rate": 1e-3, "lr_scheduler_type": "constant", "logging_steps": 10**6, "save_strategy": "no"},
-        **{"gradient_checkpointing": False, "report_to": [], "disable_tqdm": True},
+        output_dir=folder,
+        max_steps=MOST_STEPS,
+        use_cpu=True,
+        bf16=False,
+        seed=0,
+        per_device_train_batch_size=8,
+        num_generations=4,
+        max_completion_length=8,
+        learning_rate=1e-3,
+        lr_scheduler_type="constant",
+        logging_steps=10**6,
+        save_strategy="no",
+        gradient_checkpointing=False,
+        report_to=[],
+        disable_tqdm=True,
     )
     prompts = Dataset.from_list([{"prompt": f"{number:03d}="} for number in range(64)])
     return GRPOTrainer(
