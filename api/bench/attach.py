@@ -66,6 +66,11 @@ class Delay:
     """The same while the process was asked, imported trimtab and was attached to."""
     worst_ms: float
     """Its largest."""
+    held_ms: Spread
+    """Longest time in one of these steps in which the main thread neither ran nor waited for a processor that others
+    had: it waited for the interpreter's lock, or was stopped. What else runs on the machine hardly changes it."""
+    held_worst_ms: float
+    """Its largest."""
     answer_ms: Spread
     """From the request to the answer."""
     stopped_ms: float | None
@@ -88,6 +93,7 @@ class _Once:
     step_ms: float
     alone_ms: float
     delay_ms: float
+    held_ms: float
     answer_ms: float
     stopped_ms: float | None
 
@@ -132,24 +138,37 @@ def _ask(pid: int, way: str, request: dict[str, Any]) -> tuple[float, float, lis
     return asked, time.monotonic(), stops
 
 
-def _compared(began: list[float], asked: float, answered: float, stops: list[Stop]) -> _Once:
-    steps = [(start, 1000 * (end - start)) for start, end in pairwise(began)]
-    before = [one for one in steps if asked - ALONE_S <= one[0] < asked - one[1] / 1000]
-    usual = statistics.median(length for _, length in before)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    start: float
+    end: float
+    held_ms: float
+
+    @property
+    def ms(self) -> float:
+        return 1000 * (self.end - self.start)
+
+
+def _compared(began: list[list[float]], asked: float, answered: float, stops: list[Stop]) -> _Once:
+    steps = [
+        _Step(start=a, end=b, held_ms=max(0.0, 1000 * (b - a) - (ran + waited - ran_before - waited_before) / 1e6))
+        for (a, ran_before, waited_before), (b, ran, waited) in pairwise(began)
+    ]
+    usual = statistics.median(step.ms for step in steps if asked - ALONE_S <= step.start and step.end < asked)
     took = answered - asked
 
-    def longest(since: float) -> float:
-        """Of the steps that ran in a stretch of `took` seconds, above what is usual, ms."""
-        return max(length for start, length in steps if start + length / 1000 > since and start < since + took) - usual
+    def within(since: float) -> list[_Step]:
+        """Steps that ran in the stretch of `took` seconds from then on."""
+        return [step for step in steps if step.end > since and step.start < since + took]
 
-    stretches = max(1, int(ALONE_S / took))
-    alone = [longest(asked - (number + 1) * took) for number in range(stretches)]
+    stretches = [within(asked - (number + 1) * took) for number in range(max(1, int(ALONE_S / took)))]
     return _Once(
         step_ms=usual,
-        alone_ms=statistics.median(alone),
-        delay_ms=longest(asked),
+        alone_ms=statistics.median(max(step.ms for step in each) - usual for each in stretches if each),
+        delay_ms=max(step.ms for step in within(asked)) - usual,
+        held_ms=max(step.held_ms for step in within(asked)),
         answer_ms=1000 * took,
-        stopped_ms=1000 * max((stop.seconds for stop in stops), default=0.0) if stops else None,
+        stopped_ms=1000 * max(stop.seconds for stop in stops) if stops else None,
     )
 
 
@@ -161,6 +180,8 @@ def _delay(way: str, each: list[_Once]) -> Delay:
         alone_ms=Spread.of(one.alone_ms for one in each),
         delay_ms=Spread.of(one.delay_ms for one in each),
         worst_ms=max(one.delay_ms for one in each),
+        held_ms=Spread.of(one.held_ms for one in each),
+        held_worst_ms=max(one.held_ms for one in each),
         answer_ms=Spread.of(one.answer_ms for one in each),
         stopped_ms=max(stopped) if stopped else None,
     )

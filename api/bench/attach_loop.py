@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+RAN = Path("/proc/thread-self/schedstat")
+
 
 class Loop:
     """Trains on drawn batches until it is told to stop."""
@@ -23,13 +25,13 @@ class Loop:
         layers = [layer for _ in range(8) for layer in (torch.nn.Linear(256, 256), torch.nn.GELU())]
         self.model = torch.nn.Sequential(*layers)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
-        self.began: list[float] = []
-        """When each step began, in seconds since boot."""
+        self.began: list[list[float]] = []
+        """When each step began, in seconds since boot; for how long the thread had run, and had waited to run, ns."""
 
     def run(self, stop: Path) -> None:
         """Train until `stop` is there."""
         while not stop.exists():
-            self.began.append(time.monotonic())
+            self.began.append([time.monotonic(), *map(int, RAN.read_text().split()[:2])])
             self.step()
 
     def step(self) -> float:

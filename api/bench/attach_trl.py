@@ -20,6 +20,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 LETTERS = {letter: number for number, letter in enumerate("0123456789=EP?")}
 MOST_STEPS = 100_000
+RAN = Path("/proc/thread-self/schedstat")
 
 
 class Times(TrainerCallback):
@@ -27,12 +28,12 @@ class Times(TrainerCallback):
 
     def __init__(self, stop: Path, steps: int) -> None:
         self.stop, self.steps = stop, steps
-        self.began: list[float] = []
-        """In seconds since boot."""
+        self.began: list[list[float]] = []
+        """When each step began, in seconds since boot; for how long the thread had run, and had waited to run, ns."""
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Note the time, and say that training has begun."""
-        self.began.append(time.monotonic())
+        self.began.append([time.monotonic(), *map(int, RAN.read_text().split()[:2])])
         if len(self.began) == 1:
             print("training", flush=True)
 

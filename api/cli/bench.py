@@ -201,13 +201,13 @@ def attach(
     rows = (
         (
             *(one.way, f"{one.step_ms:.1f}", f"{one.alone_ms.median:.1f}", f"{one.delay_ms.median:.1f}"),
-            *(_ratios(one.delay_ms.p10, one.delay_ms.p90), f"{one.worst_ms:.1f}", f"{one.answer_ms.median:.0f}"),
-            "-" if one.stopped_ms is None else f"{one.stopped_ms:.1f}",
+            *(f"{one.worst_ms:.1f}", f"{one.held_ms.median:.1f}", f"{one.held_worst_ms:.1f}"),
+            *(f"{one.answer_ms.median:.0f}", "-" if one.stopped_ms is None else f"{one.stopped_ms:.1f}"),
         )
         for one in delays
     )
-    headings = ("", "ms a step", "longest left alone", "longest asked", "p10 to p90", "worst", "answered", "stopped")
-    _show(delays, as_json, headings, rows, "longest step above the median, ms")
+    headings = ("", "step", "longer alone", "when asked", "worst", "held", "worst", "answered", "stopped")
+    _show(delays, as_json, headings, rows, "ms; longest step above the median")
 
 
 @bench.command()
