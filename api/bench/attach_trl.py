@@ -101,6 +101,7 @@ def main(out: Path, stop: Path, steps: int) -> None:
         ours = trainer(folder, times)
         before = sorted(vars(ours))
         ours.train()
+    assert ours.model is not None
     weights = b"".join(value.detach().numpy().tobytes() for _, value in sorted(ours.model.named_parameters()))
     told = {"began": times.began, "steps": ours.state.global_step, "digest": hashlib.sha256(weights).hexdigest()}
     out.write_text(json.dumps(told | {"new": sorted(set(vars(ours)) - set(before))}))
