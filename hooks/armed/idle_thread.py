@@ -3,8 +3,8 @@
 A library is loaded, and its code run, in the middle of whatever the thread was doing. In the middle of an allocation
 that breaks the heap, in the middle of arithmetic it may change vector registers, and in the middle of Python's own code
 it runs Python within it. So only a thread that waits in a system call is taken, another one than the main thread where
-there is one, and it is looked at again once it is held. [measured: by hypno's own choice,
-the main thread wherever it is, 3 of 158 injections hung a loop of PyTorch for good; by a thread that waits, of 240 none]
+there is one, and it is looked at again once it is held. [measured: by hypno's own choice, the
+main thread wherever it is, 3 of 158 injections hung a loop of PyTorch for good; by a thread that waits, none of 240]
 """
 
 from __future__ import annotations
