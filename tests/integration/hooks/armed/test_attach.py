@@ -91,6 +91,21 @@ def test_found_by_its_command_line(armed: Environment, tmp_path: Path) -> None:
         assert answer["pid"] == job.pid
 
 
+def test_several_are_told_apart_by_their_numbers_alone(armed: Environment, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    with training(armed, folders[0]) as one, training(armed, folders[1]) as two:
+        done = armed.trimtab("attach", "--job", str(tmp_path), "--job-name", "late", *TRAINER, check=False)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"error: job: 2 armed processes have '{tmp_path}' in their command lines (")
+        assert all(f"{each.pid} " in done.stderr for each in (one, two))
+        done = armed.trimtab("attach", "--job", "no such text", "--job-name", "late", *TRAINER, check=False)
+        assert done.stderr == (
+            "error: job: no armed process has 'no such text' in its command line; `trimtab arm --status` lists them\n"
+        )
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
