@@ -114,7 +114,7 @@ ADVICE: dict[str, Advice] = {
     "mismatch": _PRECISION,
     "clipping": _PRECISION,
     "overreach": Advice(
-        cause="clip bounds too loose, or steps too large, for so many passes: the updates leave the policy that sampled",
+        cause="bounds too loose, or steps too large, for so many passes: the updates leave the policy that sampled",
         proposed="clip bounds of 0.2 below and 0.28 above; smaller steps, or fewer passes, where that is not enough",
         cost="nothing",
     ),
