@@ -2,7 +2,8 @@
 
 An adapter's own code runs inside the trainer's methods and callbacks, so each entry is wrapped in `safely`. An error
 there is swallowed, counted and logged once a kind. Three steps in a row with one, and the attachment takes itself off:
-everything is put back as it was, said once and loudly, and the run goes on as if nothing had ever been attached.
+everything is put back as it was, said once and loudly, and the run goes on as if nothing had ever been attached. Where
+several ranks report as one, all of them do so at the same step, since they would train with different controls else.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Attachment:
         self._guard = Guard(emitter.job)
         self._strikes = 0
         self._clean = True
+        self._struck = False
 
     @property
     def controls(self) -> Controls:
@@ -62,6 +64,8 @@ class Attachment:
         """Report the step and turn the knobs to what the next one must use; see `Emitter.end_step`."""
         with self.safely("end_step"):
             self.turn(self.emitter.end_step(step=step, scalars=scalars, base=self.panel.own(), **facts))
+        if self.emitter.stopped:
+            self.detach()
         self._count()
         return self.controls
 
@@ -82,11 +86,14 @@ class Attachment:
     def _count(self) -> None:
         self._strikes = 0 if self._clean else self._strikes + 1
         self._clean = True
-        if self._strikes >= MAX_FAILING_STEPS and self.attached:
+        if self._strikes >= MAX_FAILING_STEPS and self.attached and not self._struck:
+            self._struck = True
             _log.error(
                 "trimtab (job %s): detached: its adapter failed in %d steps in a row; the run has its own controls and "
                 "goes on unwatched",
                 self.emitter.job,
                 self._strikes,
             )
-            self.detach()
+            self.emitter.stop("its adapter failed")
+            if self.emitter.stopped:
+                self.detach()

@@ -95,6 +95,11 @@ class Emitter:
         return self._outbox.lost + self.transport.dropped
 
     @property
+    def stopped(self) -> bool:
+        """Nothing is measured or sent any more, for good."""
+        return self._duty.stopped
+
+    @property
     def generation(self) -> int:
         """Generation of the overrides in effect; 0 before the first command."""
         return self._overlay.accepted.generation
@@ -120,6 +125,12 @@ class Emitter:
         with self._guard.swallowing("refuse"):
             self._overlay.refuse(name, reason)
             self._overlay.lay()
+
+    def stop(self, reason: str) -> None:
+        """Measure and send nothing any more, for good. With a collective it is told to all ranks in the next step's
+        sum, and they stop where they hear it, at the same step."""
+        with self._guard.swallowing("stop"):
+            self._stop(f"for good: {reason}")
 
     def begin_attempt(self, attempt: int, base: Controls) -> None:
         """Go on as a new attempt, since the steps that follow have numbers that were there before (a restore).

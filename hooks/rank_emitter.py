@@ -36,7 +36,7 @@ class RankEmitter(Emitter):
             RecordError: as for `Emitter`.
         """
         self._collective = collective
-        self._unmeasured = self._closed = False
+        self._unmeasured = self._closed = self._leaving = False
         super().__init__(transport, rank=collective.rank, **arguments)
 
     def observe(self, **tensors: Any) -> None:
@@ -44,6 +44,11 @@ class RankEmitter(Emitter):
         failures = self.failures
         super().observe(**tensors)
         self._unmeasured |= self.failures > failures
+
+    def stop(self, reason: str) -> None:
+        """Stop on all ranks; see `Emitter.stop`."""
+        self._leaving = True
+        self._guard.say(f"stopping on all ranks: {reason}")
 
     def close(self) -> None:
         """Deliver what is pending, for at most two seconds, and take part in no sum any more."""
@@ -79,7 +84,7 @@ class RankEmitter(Emitter):
     def _contribution(self) -> tuple[NDArray[np.float64], Any]:
         """This rank's part of the step's sum. Whatever fails here, there is one: the other ranks wait for it."""
         vector, device = np.zeros(SIZE + BLOCK), None
-        stopped = self._duty.stopped or self._duty.failed
+        stopped = self._duty.stopped or self._duty.failed or self._leaving
         told = Told(off=self.rank == 0 and self._duty.off, failed=1, stopped=int(stopped))
         with self._guard.swallowing("end_step", breaks=True):
             if not self._duty.inert:
