@@ -74,17 +74,21 @@ def attach_worker(
     *,
     undo: Callable[[], None] = lambda: None,
     collective: Callable[[], Collective | None] = lambda: None,
+    url: str | None = None,
+    job: str | None = None,
     **facts: Any,
 ) -> Attachment | None:
     """Attach this process as its environment says; None, with the reason logged, where it cannot be.
 
     Args:
         panel: the trainer's knobs.
+        url: in the environment's place.
+        job: likewise.
         undo: takes every wrapper off the trainer again.
         collective: makes what joins the processes of the job, where they report as one.
         facts: fields of `Capabilities` beside what the panel says.
     """
-    url, job = os.environ.get(URL, ""), os.environ.get(JOB, "")
+    url, job = url or os.environ.get(URL, ""), job or os.environ.get(JOB, "")
     if not url or not job:
         _log.warning("trimtab: not attached: set %s and %s in the environment of every worker", URL, JOB)
         return None
@@ -100,7 +104,9 @@ def attach_worker(
             collective=joined,
         )
     except Exception as error:
-        _log.error("trimtab (job %s): not attached: %s: %s; training goes on unwatched", job, type(error).__name__, error)
+        _log.error(
+            "trimtab (job %s): not attached: %s: %s; training goes on unwatched", job, type(error).__name__, error
+        )
         return None
     off = flush_at_sigterm(emitter.close, CLOSE_SECONDS)
 

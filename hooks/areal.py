@@ -1,0 +1,170 @@
+"""AReaL (read: 1.0.4): `grpo_loss_fn` is measured, and `PPOActor.config`, read at every update, is turned.
+
+`patch()`, in each engine's process before the actor is made, wraps `PPOActor`. A step is one `ppo_update`, which every
+rank calls equally often.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
+from typing import Any
+
+from trimtab.hooks.attachment import Attachment
+from trimtab.hooks.bounds import band_shown, band_told, dual_or_none, dual_shown, lower_width
+from trimtab.hooks.controls import Liveness
+from trimtab.hooks.knobs import Knob, Panel
+from trimtab.hooks.worker import OncePerProcess, attach_worker, torch_ranks
+
+CONTROL_TABLE: dict[str, Liveness] = {
+    "clip_low": Liveness.LIVE,
+    "clip_high": Liveness.LIVE,
+    "dual_clip": Liveness.LIVE,
+    "importance_low": Liveness.LIVE,
+    "importance_high": Liveness.LIVE,
+    "importance": Liveness.RESTART,
+    "importance_level": Liveness.RESTART,
+    "ratio_reference": Liveness.RESTART,
+}
+"""When what takes effect; all other controls are absent."""
+_MODULE = "areal.trainer.ppo.actor"
+
+_log = logging.getLogger("trimtab")
+_ATTACHED: OncePerProcess[Attachment] = OncePerProcess()
+
+
+def samples_are_old(config: Any) -> bool:
+    """Whether the loss's ratio is against what the inference engine recorded, and not recomputed."""
+    return not config.use_decoupled_loss and not config.recompute_logprob
+
+
+def panel_of(config: Any) -> Panel:
+    """The knobs of a `PPOActorConfig`."""
+    sampling = config.rejection_sampling
+    usable = sampling is not None and sampling.metric == "ratio"
+    band = {} if usable else _restart("start with rejection_sampling by metric=ratio, bounds may be wide")
+    rule = {"mask": "mis", "clamp": "tis"}[sampling.action] if usable else "none"
+    level = "geometric" if usable and sampling.level == "sequence" else "token"
+    knobs = {
+        "clip_low": Knob.attribute(config, "eps_clip", shown=lower_width),
+        "clip_high": Knob.attribute(config, "eps_clip_higher"),
+        "dual_clip": Knob.attribute(config, "c_clip", shown=dual_shown, told=dual_or_none),
+        "importance": Knob.obeyed(rule, **_restart("set rejection_sampling.action")),
+        "importance_level": Knob.obeyed(level, **_restart("set rejection_sampling.level")),
+        "ratio_reference": Knob.obeyed(
+            "sampler" if samples_are_old(config) else "recomputed",
+            **_restart("set use_decoupled_loss or recompute_logprob, which change what is computed"),
+        ),
+    }
+    if usable:
+        knobs["importance_low"] = Knob.attribute(sampling, "lower", shown=lambda bound: bound or 0.0)
+        knobs["importance_high"] = Knob.attribute(sampling, "upper", shown=band_shown, told=band_told)
+    else:
+        knobs["importance_low"] = Knob.obeyed(0.0, **band)
+        knobs["importance_high"] = Knob.obeyed(2.0, **band)
+    return Panel(knobs)
+
+
+def attach(
+    actor: Any, *, url: str | None = None, job: str | None = None, group: Any = None, losses: Any = None
+) -> Attachment | None:
+    """Attach a `PPOActor`, on every rank alike; None where it cannot be, as logged.
+
+    Args:
+        actor: whose `config` is turned.
+        url: of the agent, in place of the environment's `TRIMTAB_URL`.
+        job: name of the run, in place of `TRIMTAB_JOB`.
+        group: process group of the actor's ranks; all by default.
+        losses: the module whose `grpo_loss_fn` the actor calls; AReaL's by default.
+    """
+    try:
+        if losses is None:
+            losses = import_module(_MODULE)
+        return _attached(actor, url, job, group, losses)
+    except Exception as error:
+        _log.error("trimtab: not attached to AReaL: %s: %s", type(error).__name__, error)
+        return None
+
+
+def _attached(actor: Any, url: str | None, job: str | None, group: Any, losses: Any) -> Attachment | None:
+    config, inner_loss, inner_update = actor.config, losses.grpo_loss_fn, actor.ppo_update
+    symmetric = config.eps_clip_higher is None
+    if symmetric:  # which means the same, and lets each side be turned by itself
+        config.eps_clip_higher = config.eps_clip
+    steps = 0
+
+    def undo() -> None:
+        losses.grpo_loss_fn = inner_loss
+        vars(actor).pop("ppo_update", None)
+
+    attachment = attach_worker(
+        panel_of(config), undo=undo, collective=lambda: torch_ranks(group), url=url, job=job, rollout_logprobs=True
+    )
+    if attachment is None:
+        if symmetric:
+            config.eps_clip_higher = None
+        return None
+    losses.grpo_loss_fn = _measured(inner_loss, attachment, config)
+
+    @wraps(inner_update)
+    def ppo_update(*given: Any, **named: Any) -> Any:
+        nonlocal steps
+        result = inner_update(*given, **named)
+        attachment.end_step(step=steps)
+        steps += 1
+        return result
+
+    actor.ppo_update = ppo_update
+    return attachment
+
+
+def _measured(inner: Callable[..., Any], attachment: Attachment, config: Any) -> Callable[..., Any]:
+    @wraps(inner)
+    def grpo_loss_fn(logprobs: Any, entropy: Any, input_data: Any, *rest: Any, **given: Any) -> Any:
+        with attachment.safely("grpo_loss_fn"):
+            behaved, proximal = input_data["logprobs"], input_data.get("prox_logp")
+            if samples_are_old(config):
+                olds = {"rollout_logprobs": behaved}
+            elif config.use_decoupled_loss:
+                olds = {"old_logprobs": proximal, "rollout_logprobs": behaved}
+            else:  # both are the recomputed ones, and what the engine recorded is gone
+                olds = {"old_logprobs": behaved}
+            attachment.emitter.observe(
+                train_logprobs=logprobs.detach(),
+                advantages=input_data["advantages"],
+                loss_mask=input_data["loss_mask"],
+                entropy=entropy.detach(),
+                **olds,
+            )
+        return inner(logprobs, entropy, input_data, *rest, **given)
+
+    return grpo_loss_fn
+
+
+def patch(actor_class: Any = None) -> None:
+    """Attach the first `PPOActor` that this process makes from now on. May be repeated.
+
+    Args:
+        actor_class: AReaL's by default.
+    """
+    if actor_class is None:
+        actor_class = import_module(_MODULE).PPOActor
+    inner = actor_class.ppo_update
+    if hasattr(inner, "trimtab"):
+        return
+
+    @wraps(inner)
+    def ppo_update(self: Any, *given: Any, **named: Any) -> Any:
+        # At the first update and not when it is made: the ranks have met by then.
+        attachment = _ATTACHED.made() or _ATTACHED.get(lambda: attach(self))
+        own = vars(self).get("ppo_update")
+        return own(*given, **named) if attachment is not None and own else inner(self, *given, **named)
+
+    vars(ppo_update)["trimtab"] = True
+    actor_class.ppo_update = ppo_update
+
+
+def _restart(reason: str) -> dict[str, Any]:
+    return {"liveness": Liveness.RESTART, "reason": reason}

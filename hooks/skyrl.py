@@ -1,0 +1,246 @@
+"""SkyRL (read: 0.4.0): a callback on the driver reports and steers, and the policy losses measure in the workers.
+
+`register_losses()` puts a measuring function in the place of each registered policy loss, under its own name, so that
+no configuration changes; `callback()` makes the callback. What is changed goes to the loss with each mini-batch, in the
+`loss_fn_config` that the dispatch has for it. The trainer's own loop never uses that, and a run without an override is
+called without it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial, wraps
+from importlib import import_module
+from typing import Any
+
+from trimtab.hooks.attachment import Attachment
+from trimtab.hooks.bounds import band_shown, band_told, dual_shown, dual_told, lower_width
+from trimtab.hooks.controls import Liveness
+from trimtab.hooks.fleet import Caller, Fleet, RayCaller
+from trimtab.hooks.guard import Guard
+from trimtab.hooks.knobs import Knob, Panel
+from trimtab.hooks.meter import METER
+from trimtab.hooks.worker import attach_worker
+
+CONTROL_TABLE: dict[str, Liveness] = {
+    "clip_low": Liveness.LIVE,
+    "clip_high": Liveness.LIVE,
+    "dual_clip": Liveness.LIVE,
+    "importance": Liveness.LIVE,
+    "importance_high": Liveness.LIVE,
+    "importance_level": Liveness.RESTART,
+    "kl_coef": Liveness.RESTART,
+}
+"""When what takes effect; all other controls are absent."""
+_AGAINST_SAMPLER = ("rollout_is", "dppo", "importance_sampling")
+"""Losses whose ratio is against the sampler."""
+
+_log = logging.getLogger("trimtab")
+
+
+def measured_loss(name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+    """The policy loss called `name`, measuring what it is called with."""
+
+    @wraps(inner)
+    def policy_loss(
+        log_probs: Any,
+        old_log_probs: Any,
+        advantages: Any,
+        config: Any,
+        loss_mask: Any = None,
+        rollout_logprobs: Any = None,
+    ) -> Any:
+        try:
+            METER.observe(
+                "sampler" if name in _AGAINST_SAMPLER else "recomputed",
+                train_logprobs=log_probs.detach(),
+                old_logprobs=old_log_probs,
+                rollout_logprobs=rollout_logprobs,
+                advantages=advantages,
+                loss_mask=log_probs.detach() == log_probs.detach() if loss_mask is None else loss_mask,
+            )
+        except Exception as error:
+            METER.swallow("policy_loss", error)
+        return inner(
+            log_probs, old_log_probs, advantages, config=config, loss_mask=loss_mask, rollout_logprobs=rollout_logprobs
+        )
+
+    vars(policy_loss)["trimtab"] = True
+    return policy_loss
+
+
+def register_losses(registry: Any = None) -> None:
+    """Have all registered policy losses measure. Before the workers start, on the driver; may be repeated.
+
+    Args:
+        registry: SkyRL's `PolicyLossRegistry` by default.
+    """
+    if registry is None:
+        registry = import_module("skyrl.backends.skyrl_train.utils.ppo_utils").PolicyLossRegistry
+    for name in list(registry.list_available()):
+        inner = registry.get(name)
+        if name != "cross_entropy" and not hasattr(inner, "trimtab"):
+            registry.unregister(name)
+            registry.register(name, measured_loss(name, inner))
+
+
+class Steering:
+    """What the loss is to be given in place of its configuration.
+
+    Args:
+        algorithm: the trainer's `cfg.trainer.algorithm`.
+        recorded: the sampler's log-probs are.
+    """
+
+    def __init__(self, algorithm: Any, *, recorded: bool) -> None:
+        self._algorithm, self._recorded = algorithm, recorded
+        self._correction = algorithm.off_policy_correction
+        level = self._correction.tis_ratio_type
+        self._level = level or "token"
+        self._high = f"{self._level}_tis_ratio_clip_high"
+        self.own: dict[str, Any] = {
+            "eps_clip_low": algorithm.eps_clip_low,
+            "eps_clip_high": algorithm.eps_clip_high,
+            "clip_ratio_c": algorithm.clip_ratio_c,
+            "tis_ratio_type": level,
+            self._high: getattr(self._correction, self._high),
+        }
+        self.wanted = dict(self.own)
+
+    def config(self) -> dict[str, Any]:
+        """`loss_fn_config`; empty where the run has its own controls."""
+        changed = {name: value for name, value in self.wanted.items() if value != self.own[name]}
+        nested = {name: changed.pop(name) for name in ("tis_ratio_type", self._high) if name in changed}
+        return changed | ({"off_policy_correction": nested} if nested else {})
+
+    def panel(self) -> Panel:
+        """All of it as knobs."""
+        dual = {} if self._algorithm.policy_loss_type == "dual_clip" else _restart("set policy_loss_type=dual_clip")
+        rest = {} if self._recorded else _restart("start with generator.sampling_params.logprobs set")
+        return Panel(
+            {
+                "clip_low": self._knob("eps_clip_low", shown=lower_width),
+                "clip_high": self._knob("eps_clip_high"),
+                "dual_clip": self._knob("clip_ratio_c", shown=dual_shown, told=dual_told, **dual),
+                "importance": self._knob(
+                    "tis_ratio_type",
+                    shown=lambda level: "none" if level is None else "tis",
+                    told=self._rule,
+                    **rest,
+                ),
+                "importance_high": self._knob(self._high, shown=band_shown, told=band_told, **rest),
+                "importance_level": Knob.obeyed(self._level, **_restart("set off_policy_correction.tis_ratio_type")),
+                "kl_coef": Knob.obeyed(
+                    self._algorithm.kl_loss_coef if self._algorithm.use_kl_loss else 0.0,
+                    **_restart("the workers read kl_loss_coef from their own copy of the configuration"),
+                ),
+            }
+        )
+
+    def _rule(self, importance: str) -> str | None:
+        if importance == "mis":
+            raise ValueError("mis: SkyRL masks by settings that are fixed when it starts; tis and none can be changed")
+        return self._level if importance == "tis" else None
+
+    def _knob(self, name: str, **rest: Any) -> Knob:
+        return Knob(get=lambda: self.wanted[name], put=lambda value: self.wanted.update({name: value}), **rest)
+
+
+def callback(*, url: str | None = None, job: str | None = None, caller: Callable[[Any], Caller] | None = None) -> Any:
+    """A `TrainingCallback` for `RayPPOTrainer(callbacks=[...])` or `trainer.add_callback`; nothing in it raises.
+
+    `FullyAsyncRayPPOTrainer` takes no callbacks: give it to none, and attach by hand (docs/attach/skyrl.md).
+
+    Args:
+        url: of the agent, in place of the environment's `TRIMTAB_URL`.
+        job: name of the run, in place of `TRIMTAB_JOB`.
+        caller: reaches the workers of a trainer; Ray's by default.
+    """
+    from skyrl.train.utils.callbacks import TrainingCallback
+
+    return _callback_class(TrainingCallback)(partial(attach, url=url, job=job, caller=caller))
+
+
+def _callback_class(base: type) -> type:
+    class TrimtabCallback(base):  # type: ignore[misc]
+        """Attaches when training starts, ends the step, and detaches when training ends."""
+
+        def __init__(self, attached: Callable[[Any], Attachment | None]) -> None:
+            super().__init__()
+            self._attached = attached
+            self._guard = Guard("skyrl")
+            self.attachment: Attachment | None = None
+
+        def on_train_start(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
+            """Attach."""
+            with self._guard.swallowing("on_train_start"):
+                self.attachment = self._attached(trainer)
+
+        def on_step_end(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
+            """Report."""
+            with self._guard.swallowing("on_step_end"):
+                if self.attachment is not None:
+                    metrics = callback_input.metrics or {}
+                    scalars = {ours: metrics[theirs] for theirs, ours in _SCALARS.items() if theirs in metrics}
+                    self.attachment.end_step(step=int(callback_input.global_step), scalars=scalars)
+
+        def on_train_end(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
+            """Detach."""
+            with self._guard.swallowing("on_train_end"):
+                if self.attachment is not None:
+                    self.attachment.detach()
+
+    return TrimtabCallback
+
+
+_SCALARS = {"policy_loss": "loss", "grad_norm": "grad_norm"}
+
+
+def attach(
+    trainer: Any,
+    *,
+    url: str | None = None,
+    job: str | None = None,
+    caller: Callable[[Any], Caller] | None = None,
+) -> Attachment | None:
+    """Attach a trainer of SkyRL whose dispatch is there; the caller then calls `end_step`. None where it cannot be."""
+    dispatch, config = trainer.dispatch, trainer.cfg
+    sampling = config.generator.sampling_params
+    recorded = getattr(sampling, "logprobs", None) is not None
+    steering = Steering(config.trainer.algorithm, recorded=recorded)
+    inner = dispatch.forward_backward_from_staged
+
+    def undo() -> None:
+        vars(dispatch).pop("forward_backward_from_staged", None)
+
+    attachment = attach_worker(
+        steering.panel(),
+        undo=undo,
+        collective=lambda: Fleet(_ray(dispatch) if caller is None else caller(trainer)),
+        url=url,
+        job=job,
+        rollout_logprobs=recorded,
+    )
+    if attachment is None:
+        return None
+
+    @wraps(inner)
+    def forward_backward(model: str, chunk_refs: Any, **given: Any) -> Any:
+        changed: dict[str, Any] = {}
+        with attachment.safely("loss_fn_config"):
+            changed = steering.config()
+        if model == "policy" and changed and given.get("loss_fn_config") is None:
+            given["loss_fn_config"] = changed
+        return inner(model, chunk_refs, **given)
+
+    dispatch.forward_backward_from_staged = forward_backward
+    return attachment
+
+
+def _ray(dispatch: Any) -> Caller:
+    return RayCaller(lambda: [info.handle for info in dispatch._actor_groups["policy"].actor_infos])
+
+
+def _restart(reason: str) -> dict[str, Any]:
+    return {"liveness": Liveness.RESTART, "reason": reason}

@@ -1,0 +1,309 @@
+"""verl (read: 0.9.1): the loss measures in the workers, the driver reports, and controls travel with each batch.
+
+Named as `actor_rollout_ref.model.external_lib`, this module is imported in every worker and registers, for each policy
+loss `NAME` of verl, one called `trimtab_NAME` that measures what verl passes to it. `attach(trainer)`, or the trainers
+that `register_trainers` makes, put `ppo_loss` of this module in verl's place, which sees entropy and the sampler's
+log-probs too. Neither changes a loss: bounds are given to verl's own as a copy of its frozen configuration.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial, wraps
+from typing import Any
+
+from trimtab.hooks.attachment import Attachment
+from trimtab.hooks.bounds import LARGE, dual_shown, dual_told, lower_width
+from trimtab.hooks.controls import ControlValue, Liveness, RatioReference
+from trimtab.hooks.fleet import Caller, Fleet, RayCaller
+from trimtab.hooks.knobs import Knob, Panel
+from trimtab.hooks.meter import METER
+from trimtab.hooks.verl_correction import Correction
+from trimtab.hooks.worker import attach_worker
+
+CONTROL_TABLE: dict[str, Liveness] = {
+    "clip_low": Liveness.LIVE,
+    "clip_high": Liveness.LIVE,
+    "dual_clip": Liveness.LIVE,
+    "kl_coef": Liveness.LIVE,
+    "importance": Liveness.NEXT_ROLLOUT,
+    "importance_low": Liveness.NEXT_ROLLOUT,
+    "importance_high": Liveness.NEXT_ROLLOUT,
+    "importance_level": Liveness.NEXT_ROLLOUT,
+    "ratio_reference": Liveness.RESTART,
+}
+"""When what takes effect; all other controls are absent."""
+KEY = "trimtab"
+"""Of the controls in a batch's metadata, and of the losses' names."""
+FIELDS = {
+    "clip_low": "clip_ratio_low",
+    "clip_high": "clip_ratio_high",
+    "dual_clip": "clip_ratio_c",
+    "kl_coef": "kl_loss_coef",
+}
+"""Fields of verl's `ActorConfig` by our control."""
+
+_log = logging.getLogger("trimtab")
+_inside_ppo_loss = False
+
+
+def with_controls(config: Any, overrides: Mapping[str, ControlValue]) -> Any:
+    """`config` itself, or a copy of it with the overrides; its dictionaries are shared, and verl fills them.
+
+    verl's configurations refuse to be changed, and the copy is given the values below that refusal.
+    """
+    if not overrides:
+        return config
+    changed = copy.copy(config)
+    for name, value in overrides.items():
+        told = dual_told(float(value)) if name == "dual_clip" else value
+        object.__setattr__(changed, FIELDS[name], told)
+    return changed
+
+
+def measured_loss(inner: Callable[..., Any]) -> Callable[..., Any]:
+    """The registered policy loss `inner`, measuring what it is called with."""
+
+    @wraps(inner)
+    def policy_loss(**given: Any) -> Any:
+        if not _inside_ppo_loss:  # which has measured these tokens, and more about them
+            try:
+                old, config = given["old_log_prob"], given.get("config")
+                METER.observe(
+                    _reference(config),
+                    train_logprobs=given["log_prob"].detach(),
+                    advantages=given["advantages"],
+                    loss_mask=given["response_mask"],
+                    **_olds(config, old, None),
+                )
+            except Exception as error:
+                METER.swallow("policy_loss", error)
+        return inner(**given)
+
+    return policy_loss
+
+
+def ppo_loss(config: Any, model_output: Any, data: Any, dp_group: Any = None) -> Any:
+    """verl's `ppo_loss`, with the controls of the batch, measuring every tensor that it has."""
+    global _inside_ppo_loss
+    from verl.workers.utils import losses
+
+    try:
+        overrides = told_by(data)
+        live = with_controls(config, overrides)
+        _measure(config, model_output, data)
+    except Exception as error:
+        METER.swallow("ppo_loss", error)
+        live = config
+    _inside_ppo_loss = True
+    try:
+        return losses.ppo_loss(live, model_output, data, dp_group)
+    finally:
+        _inside_ppo_loss = False
+
+
+def told_by(data: Any) -> dict[str, ControlValue]:
+    """The overrides in a batch's metadata, of which a worker that has broken down obeys none."""
+    from verl.utils import tensordict_utils
+
+    told = tensordict_utils.get_non_tensor_data(data=data, key=KEY, default=None)
+    return json.loads(told) if told and not METER.broken else {}
+
+
+def _measure(config: Any, model_output: Any, data: Any) -> None:
+    from verl.workers.utils.padding import no_padding_2_padding
+
+    names = [name for name in ("response_mask", "old_log_probs", "advantages", "rollout_log_probs") if name in data]
+    padded = data.select(*names).to_padded_tensor()
+    entropy = model_output.get("entropy", None)
+    METER.observe(
+        _reference(config),
+        train_logprobs=no_padding_2_padding(model_output["log_probs"], data).detach(),
+        advantages=padded["advantages"],
+        loss_mask=padded["response_mask"],
+        entropy=None if entropy is None else no_padding_2_padding(entropy, data).detach(),
+        **_olds(config, padded["old_log_probs"], padded.get("rollout_log_probs", None)),
+    )
+
+
+def _reference(config: Any) -> RatioReference:
+    """What "old" is: the sampler's log-probs in bypass mode, or the trainer's, recomputed before the first update."""
+    return (
+        "sampler" if config is not None and config.policy_loss.get("loss_mode", "") == "bypass_mode" else "recomputed"
+    )
+
+
+def _olds(config: Any, old: Any, rollout: Any) -> dict[str, Any]:
+    if _reference(config) == "sampler":
+        return {"rollout_logprobs": old}
+    return {"old_logprobs": old, "rollout_logprobs": rollout}
+
+
+def register_losses() -> None:
+    """Register `trimtab_NAME` for every policy loss `NAME`. May be repeated."""
+    from verl.trainer.ppo import core_algos
+
+    for name, inner in list(core_algos.POLICY_LOSS_REGISTRY.items()):
+        if not name.startswith(KEY) and f"{KEY}_{name}" not in core_algos.POLICY_LOSS_REGISTRY:
+            core_algos.register_policy_loss(f"{KEY}_{name}")(measured_loss(inner))
+
+
+class Steering:
+    """The driver's side of one trainer: what the actor's configuration is to be, and the correction's.
+
+    Args:
+        trainer: a `PPOTrainer` of verl, with its `config` and `actor_rollout_wg`.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        actor = trainer.config.actor_rollout_ref.actor
+        clip = actor.clip_ratio
+        self.own: dict[str, Any] = {
+            "clip_low": clip if actor.clip_ratio_low is None else actor.clip_ratio_low,
+            "clip_high": clip if actor.clip_ratio_high is None else actor.clip_ratio_high,
+            "dual_clip": actor.get("clip_ratio_c", 3.0),
+            "kl_coef": actor.get("kl_loss_coef", 0.0),
+        }
+        self.wanted = dict(self.own)
+        self.uses_kl = bool(actor.get("use_kl_loss", False))
+        algorithm = trainer.config.algorithm
+        self.correction = Correction(algorithm.get("rollout_correction", None))
+        self.bypass = self.correction.bypass
+        self.records = bool(trainer.config.actor_rollout_ref.rollout.get("calculate_log_probs", False))
+
+    def metadata(self) -> str | None:
+        """What the batch is to carry; None where the run has its own controls."""
+        changed = {name: value for name, value in self.wanted.items() if value != self.own[name]}
+        # JSON has no infinity.
+        return json.dumps({name: min(float(value), LARGE) for name, value in changed.items()}) if changed else None
+
+    def panel(self) -> Panel:
+        """All of it as knobs."""
+        knobs = {
+            "clip_low": self._knob("clip_low", shown=lower_width),
+            "clip_high": self._knob("clip_high"),
+            "dual_clip": self._knob("dual_clip", shown=dual_shown),
+            "ratio_reference": Knob.obeyed(
+                "sampler" if self.bypass else "recomputed",
+                liveness=Liveness.RESTART,
+                reason="set algorithm.rollout_correction.bypass_mode, which changes what old log-probs are",
+            ),
+        }
+        kl: dict[str, Any] = {}
+        if not self.uses_kl:
+            kl = {"liveness": Liveness.RESTART, "reason": "start with actor.use_kl_loss=true, which loads a reference"}
+        knobs["kl_coef"] = self._knob("kl_coef", shown=lambda coef: coef if self.uses_kl else 0.0, **kl)
+        return Panel(knobs | self.correction.knobs(recorded=self.records))
+
+    def _knob(self, name: str, **rest: Any) -> Knob:
+        return Knob(get=lambda: self.wanted[name], put=lambda value: self.wanted.update({name: value}), **rest)
+
+
+def attach(
+    trainer: Any, *, url: str | None = None, job: str | None = None, caller: Caller | None = None
+) -> Attachment | None:
+    """Attach a `PPOTrainer` whose workers are there (from `on_train_begin` on); None where it cannot be, as logged.
+
+    Args:
+        trainer: the driver's trainer.
+        url: of the agent, in place of the environment's `TRIMTAB_URL`.
+        job: name of the run, in place of `TRIMTAB_JOB`.
+        caller: reaches the actor's workers; Ray's by default.
+    """
+    try:
+        return _attached(trainer, url, job, caller or RayCaller(lambda: trainer.actor_rollout_wg.workers))
+    except Exception as error:
+        _log.error("trimtab: not attached to verl: %s: %s", type(error).__name__, error)
+        return None
+
+
+def _attached(trainer: Any, url: str | None, job: str | None, caller: Caller) -> Attachment | None:
+    steering = Steering(trainer)
+    inner_update, inner_end = trainer._update_actor, trainer.on_step_end
+    last: dict[str, Any] = {}
+
+    def undo() -> None:
+        for name in ("_update_actor", "on_step_end"):
+            vars(trainer).pop(name, None)
+
+    attachment = attach_worker(
+        steering.panel(),
+        undo=undo,
+        collective=lambda: Fleet(caller),
+        url=url,
+        job=job,
+        rollout_logprobs=steering.records,
+    )
+    if attachment is None:
+        return None
+    with attachment.safely("set_loss_fn"):
+        _replace_loss(trainer)
+
+    @wraps(inner_update)
+    def update(batch: Any, metrics: Any) -> Any:
+        with attachment.safely("metadata"):
+            told = steering.metadata()
+            if told is None:
+                batch.extra_info.pop(KEY, None)
+            else:
+                batch.extra_info[KEY] = told
+        result = inner_update(batch, metrics=metrics)
+        last.update(metrics)
+        return result
+
+    @wraps(inner_end)
+    def end() -> Any:
+        result = inner_end()
+        attachment.end_step(step=int(trainer.global_steps), scalars=_scalars(last))
+        last.clear()
+        return result
+
+    trainer._update_actor, trainer.on_step_end = update, end
+    return attachment
+
+
+def _replace_loss(trainer: Any) -> None:
+    """Put our loss in verl's place on every worker, by the call that verl has for it."""
+    from verl.utils.config import omega_conf_to_dataclass
+
+    config = trainer.config
+    if config.get("distillation", None) and config.distillation.get("enabled", False):
+        return  # it has another loss; what verl calls by name is measured
+    actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+    trainer.actor_rollout_wg.set_loss_fn(partial(ppo_loss, config=actor))
+
+
+def _scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
+    names = {"actor/grad_norm": "grad_norm", "actor/pg_loss": "loss"}
+    return {ours: float(metrics[theirs]) for theirs, ours in names.items() if theirs in metrics}
+
+
+def register_trainers() -> None:
+    """Register `trimtab_MODE` for each mode of verl's trainer: the same trainer, attached when training begins.
+
+    Call it in the process that runs the trainer, and set `trainer.v1.trainer_mode=trimtab_sync`.
+    """
+    from verl.trainer.ppo.v1 import trainer_base
+
+    for name, base in list(trainer_base.TRAINER_REGISTRY.items()):
+        if not name.startswith(KEY) and f"{KEY}_{name}" not in trainer_base.TRAINER_REGISTRY:
+            trainer_base.register_trainer(f"{KEY}_{name}")(_attaching(base))
+
+
+def _attaching(base: Any) -> type:
+    def on_train_begin(self: Any) -> None:
+        base.on_train_begin(self)
+        self.trimtab = attach(self)
+
+    return type(f"Trimtab{base.__name__}", (base,), {"on_train_begin": on_train_begin})
+
+
+if "verl.trainer.ppo.core_algos" in sys.modules or "verl.workers.config" in sys.modules:
+    try:  # this import is verl's own, of `external_lib`
+        register_losses()
+    except Exception as problem:
+        _log.error("trimtab: verl's losses are not measured: %s: %s", type(problem).__name__, problem)
