@@ -61,9 +61,15 @@ class Attachment:
         self._clean &= self._guard.failures == before
 
     def end_step(self, *, step: int, scalars: Mapping[str, float | None] | None = None, **facts: Any) -> Controls:
-        """Report the step and turn the knobs to what the next one must use; see `Emitter.end_step`."""
-        with self.safely("end_step"):
-            self.turn(self.emitter.end_step(step=step, scalars=scalars, base=self.panel.own(), **facts))
+        """Report the step and turn the knobs to what the next one must use; see `Emitter.end_step`. Once it is
+        detached, nothing happens."""
+        if not self.attached:
+            return self.controls
+        base = None
+        with self.safely("own"):
+            base = self.panel.own()
+        with self.safely("end_step"):  # also where that failed: the other ranks wait for this one in the step's sum
+            self.turn(self.emitter.end_step(step=step, scalars=scalars, base=base, **facts))
         if self.emitter.stopped:
             self.detach()
         self._count()

@@ -72,6 +72,7 @@ class Rig:
         self.used: dict[str, float] = {}
         """The bounds that the last loss clipped by."""
         self._installed: list[str] = []
+        self._before: list[tuple[types.ModuleType, dict[str, Any]]] = []
         self._environment: dict[str, str | None] = {}
 
     def attach(self, url: str = "memory:", job: str = "run") -> None:
@@ -86,6 +87,8 @@ class Rig:
         """Take everything off, so that another rig can follow in this process."""
         if self.attachment is not None:
             self.attachment.detach()
+        for module, before in reversed(self._before):
+            vars(module).update(before)
         for name in self._installed:
             sys.modules.pop(name, None)
         for name, value in self._environment.items():
@@ -107,13 +110,15 @@ class Rig:
         for depth in range(1, len(parts) + 1):
             path = ".".join(parts[:depth])
             if path not in sys.modules:
-                sys.modules[path] = module = types.ModuleType(path)
-                module.__path__ = []  # a package, so that what is below can be imported
+                sys.modules[path] = package = types.ModuleType(path)
+                package.__path__ = []  # so that what is below it can be imported
                 self._installed.append(path)
                 if depth > 1:
-                    setattr(sys.modules[".".join(parts[: depth - 1])], parts[depth - 1], module)
-        vars(sys.modules[name]).update(contents)
-        return sys.modules[name]
+                    setattr(sys.modules[".".join(parts[: depth - 1])], parts[depth - 1], package)
+        module = sys.modules[name]
+        self._before.append((module, {key: vars(module)[key] for key in contents if key in vars(module)}))
+        vars(module).update(contents)
+        return module
 
     def clipped(
         self,

@@ -68,7 +68,6 @@ class Policy:
 class NemoRlRig(Rig):
     def __init__(self) -> None:
         super().__init__()
-        CLIPPED["rig"] = self
         self.own = self.loss = ClippedPGLossFn()
         self.policy = Policy()
 
@@ -76,6 +75,7 @@ class NemoRlRig(Rig):
         self.loss, self.attachment = nemo_rl.attach(self.policy, self.own, url=url, job=job, caller=HereCaller())
 
     def step(self) -> Step:
+        CLIPPED["rig"] = self
         batch = self.batch()
 
         def padded(tensor: Tensor) -> Tensor:
