@@ -22,7 +22,9 @@ class PPOActor:
             eps_clip=0.2,
             eps_clip_higher=None,
             c_clip=None,
-            rejection_sampling=SimpleNamespace(level="token", action="clamp", metric="ratio", upper=5.0, lower=None),
+            rejection_sampling=SimpleNamespace(
+                level="token", action="clamp", metric="ratio", agg="mean", upper=5.0, lower=None
+            ),
             use_decoupled_loss=True,
             recompute_logprob=False,
         )

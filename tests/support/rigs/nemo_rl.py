@@ -58,7 +58,7 @@ class Policy:
     def train(self, data: Any, loss_fn: Any, eval_mode: bool = False, timer: Any = None) -> dict[str, Any]:
         del eval_mode, timer
         sent = pickle.loads(pickle.dumps(loss_fn))
-        assert sent.loss_type == "token_level"
+        assert sent.loss_type is not None
         loss, _ = sent(data["new"], data, global_valid_seqs=torch.tensor(4), global_valid_toks=torch.tensor(20))
         loss.backward()
         self.last = Step(loss=loss.detach(), gradient=data["shift"].grad)

@@ -85,9 +85,7 @@ class SkyRlRig(Rig):
     def __init__(self) -> None:
         super().__init__()
         self.install("skyrl.train.utils.callbacks", TrainingCallback=TrainingCallback)
-        correction = Settings(
-            tis_ratio_type="token", token_tis_ratio_clip_high=2.0, sequence_tis_ratio_clip_high=5.0
-        )
+        correction = Settings(tis_ratio_type="token", token_tis_ratio_clip_high=2.0, sequence_tis_ratio_clip_high=5.0)
         algorithm = Settings(
             policy_loss_type="dual_clip",
             eps_clip_low=0.2,
@@ -100,9 +98,7 @@ class SkyRlRig(Rig):
         sampling = Settings(logprobs=1)
         self.registry = Registry()
         self.registry.register("dual_clip", self.policy_loss)
-        self.cfg = Settings(
-            trainer=Settings(algorithm=algorithm), generator=Settings(sampling_params=sampling)
-        )
+        self.cfg = Settings(trainer=Settings(algorithm=algorithm), generator=Settings(sampling_params=sampling))
         self.dispatch = Dispatch(algorithm, self.registry)
         self.callback: Any = None
         self.global_step = self.first_step

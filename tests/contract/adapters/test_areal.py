@@ -1,0 +1,104 @@
+"""AReaL: the stand-in, and the released `grpo_loss_fn` where its source is there."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from real_frameworks import needs, real
+from rigs.areal import ArealRig
+
+from trimtab.hooks import areal
+from trimtab.hooks.controls import Controls
+from trimtab.hooks.records import Command
+
+ABSENT = [f"areal.{name}" for name in ("api", "infra", "experimental", "engine")] + [
+    f"areal.utils.{name}" for name in ("logging", "stats_tracker", "data", "perf_tracer", "network", "offload")
+]
+
+
+@pytest.fixture
+def losses() -> Iterator[Any]:
+    bare = ["areal", "areal.trainer", "areal.trainer.ppo", "areal.utils"]
+    stats = {name: lambda *_, **__: nullcontext() for name in ("scope", "denominator", "stat", "scalar")}
+    given = {"areal.utils.stats_tracker": stats | {"scope_func_wrapper": lambda _: lambda function: function}}
+    with real("areal.trainer.ppo.actor", absent=ABSENT, bare=bare, given=given) as module:
+        yield module
+
+
+@needs("areal")
+def test_the_released_loss_is_unchanged_and_its_bounds_are_turned(losses: Any) -> None:
+    inner = losses.grpo_loss_fn
+    plain, rig, tight = ArealRig(), ArealRig(), ArealRig()
+    plain.losses = rig.losses = tight.losses = losses
+    expected = [plain.step() for _ in range(6)]
+    rig.attach()
+    for step in expected[:3]:
+        got = rig.step()
+        assert torch.equal(got.loss, step.loss)
+        assert torch.equal(got.gradient, step.gradient)
+    assert rig.attachment is not None
+    overrides = {"clip_high": 0.01, "dual_clip": 1.25, "importance_high": 1.0625}
+    rig.attachment.emitter.transport.set_command(  # type: ignore[attr-defined]
+        Command(
+            job="run",
+            attempt=rig.attachment.emitter.attempt,
+            generation=1,
+            overrides=overrides,
+            reason="test",
+            issuer="person",
+        )
+    )
+    rig.step(), rig.step()
+    got = rig.step()
+    rig.close()
+    assert losses.grpo_loss_fn is inner
+    tight.actor.config.eps_clip_higher, tight.actor.config.c_clip = 0.01, 1.25
+    tight.actor.config.rejection_sampling.upper = 1.0625
+    for _ in range(5):
+        tight.step()
+    wanted = tight.step()
+    assert torch.equal(got.loss, wanted.loss)
+    assert torch.equal(got.gradient, wanted.gradient)
+    assert not torch.equal(wanted.loss, expected[-1].loss)
+    assert rig.attachment.failures == 0
+
+
+@needs("areal")
+def test_the_released_loss_has_the_parameters_that_the_adapter_passes(losses: Any) -> None:
+    assert list(inspect.signature(losses.grpo_loss_fn).parameters)[:3] == ["logprobs", "entropy", "input_data"]
+    assert hasattr(losses.PPOActor, "ppo_update")
+
+
+@pytest.mark.parametrize(
+    ("decoupled", "recomputed", "reference"),
+    [(True, False, "recomputed"), (False, True, "recomputed"), (False, False, "sampler")],
+)
+def test_what_old_means_follows_the_configuration(decoupled: bool, recomputed: bool, reference: str) -> None:
+    rig = ArealRig()
+    rig.actor.config.use_decoupled_loss, rig.actor.config.recompute_logprob = decoupled, recomputed
+    assert areal.panel_of(rig.actor.config).own().ratio_reference == reference
+
+
+def test_one_bound_for_both_sides_lets_each_be_turned_by_itself() -> None:
+    rig = ArealRig()
+    rig.attach()
+    rig.step()
+    assert rig.attachment is not None
+    rig.attachment.turn(Controls(clip_low=0.1, clip_high=0.2))
+    rig.step()
+    assert (rig.used["low"], rig.used["high"]) == (0.1, 0.2)
+    rig.close()
+
+
+def test_bounds_of_a_correction_that_is_not_there_are_refused_with_the_reason() -> None:
+    rig = ArealRig()
+    rig.actor.config.rejection_sampling = None
+    refusal = areal.panel_of(rig.actor.config).capabilities(rollout_logprobs=True).refusal("importance_high", 3.0)
+    assert refusal == (
+        "importance_high: restart in this trainer: start with rejection_sampling by metric=ratio, bounds may be wide"
+    )
