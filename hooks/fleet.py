@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.hooks.accumulate import Drained
+from trimtab.hooks.duty import MAX_FAILING_STEPS
 from trimtab.hooks.layout import SIZE
 from trimtab.hooks.meter import take_from
 from trimtab.hooks.told import BLOCK, Told
@@ -65,12 +66,16 @@ class RayCaller:
 
 
 class Fleet:
-    """A `Collective` of the driver alone, whose sum is of its workers."""
+    """A `Collective` of the driver alone, whose sum is of its workers.
+
+    A step whose answers cannot be had is lost; the third in a row is told as a worker that has stopped.
+    """
 
     rank, size, late = 0, 1, 1
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
+        self._missed = 0
 
     def sum(self, host: NDArray[np.float64], device: Any = None) -> Drained:
         """What the driver tells, and what the workers have measured; see `Collective`."""
@@ -80,7 +85,15 @@ class Fleet:
         pending = self._caller.submit(take_from)
 
         def read() -> NDArray[np.float64]:
-            vectors = self._caller.gather(pending, READ_SECONDS)
+            try:
+                vectors = self._caller.gather(pending, READ_SECONDS)
+            except Exception:
+                self._missed += 1
+                if self._missed < MAX_FAILING_STEPS:
+                    raise
+                host[SIZE:] += Told(stopped=1).block()
+                return host
+            self._missed = 0
             total = np.sum([host, *vectors], axis=0)
             if vectors:
                 total[SIZE:] -= Told().block()  # it is no rank of them

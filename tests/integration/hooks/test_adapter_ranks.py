@@ -1,0 +1,54 @@
+"""Adapters whose ranks report as one, over real processes of a gloo group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from adapter_ranks import meet, ride
+from rank_processes import RankProcesses
+
+RANKS = ["areal", "openrlhf", "slime", "prime_rl"]
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankProcesses]:
+    with RankProcesses(2, tmp_path_factory.mktemp("ranks")) as processes:
+        yield processes
+
+
+def test_ranks_meet_and_where_one_does_not_come_none_joins(ranks: RankProcesses) -> None:
+    assert ranks.run(meet, 2, 20.0, "both") == ["met", "met"]
+    assert set(ranks.run(meet, 3, 0.2, "one is missing")) == {
+        "2 of 3 ranks came within 0.2 s; trimtab and its environment variables must be on all"
+    }
+
+
+@pytest.mark.parametrize("name", RANKS)
+def test_all_ranks_report_as_one_and_turn_the_knob_at_the_same_step(ranks: RankProcesses, name: str) -> None:
+    first, second = ranks.run(ride_with_order, name)
+    assert first.highs == second.highs
+    assert len(set(first.highs)) == 2
+    assert first.highs[-1] == 0.03125
+    assert {summary.ranks for summary in first.sent} == {2}
+    assert (first.failures, second.failures) == (0, 0)
+    assert second.sent == []
+
+
+@pytest.mark.parametrize("name", RANKS)
+def test_an_adapter_that_fails_on_one_rank_comes_off_all_of_them_at_the_same_step(
+    ranks: RankProcesses, name: str
+) -> None:
+    first, second = ranks.run(ride_and_break, name)
+    assert first.highs == second.highs
+    assert 0.03125 in first.highs
+    assert first.highs[-1] == first.highs[0]
+    assert (first.attached, second.attached) == (False, False)
+
+
+def ride_with_order(name: str):  # type: ignore[no-untyped-def]
+    return ride(name, 6, order=2)
+
+
+def ride_and_break(name: str):  # type: ignore[no-untyped-def]
+    return ride(name, 12, order=2, broken=(1, 5))
