@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +22,6 @@ from typing import Any
 
 from trimtab.hooks.attachment import Attachment
 from trimtab.hooks.controls import Controls, Liveness
-from trimtab.hooks.importance import ppo_shaped
 from trimtab.hooks.knobs import Knob, Panel
 from trimtab.hooks.worker import OncePerProcess, after_optimizer_steps, attach_worker, torch_ranks
 
@@ -104,10 +104,10 @@ def _clipped(inputs: Any, controls: Controls) -> Any:
 
     Its gradient is that of PPO's clipped objective, and it holds no ratio that can become infinite.
     """
-    import math
-
     import torch
     from prime_rl.trainer.rl.loss import LossOutputs
+
+    from trimtab.hooks.importance import ppo_shaped
 
     mask, advantages = inputs.loss_mask, inputs.advantages
     log_ratio = (inputs.trainer_logprobs - inputs.inference_logprobs).detach()

@@ -16,14 +16,16 @@ import logging
 from dataclasses import dataclass, field
 from functools import wraps
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trimtab.hooks.attachment import Attachment
 from trimtab.hooks.bounds import band_shown, band_told, dual_or_none, dual_shown, lower_width
 from trimtab.hooks.controls import Liveness
-from trimtab.hooks.importance import WeightRule, masked, truncated, unweighted
 from trimtab.hooks.knobs import Knob, Panel
 from trimtab.hooks.worker import OncePerProcess, attach_worker, torch_ranks
+
+if TYPE_CHECKING:
+    from trimtab.hooks.importance import WeightRule
 
 CONTROL_TABLE: dict[str, Liveness] = {
     "clip_low": Liveness.LIVE,
@@ -184,6 +186,8 @@ def tis(
 
 
 def _weight_rule(rule: str, args: Any) -> WeightRule:
+    from trimtab.hooks.importance import masked, truncated, unweighted
+
     if rule == "mis":
         return masked(args.tis_clip_low, args.tis_clip)
     return unweighted if rule == "none" else truncated(args.tis_clip_low, args.tis_clip)

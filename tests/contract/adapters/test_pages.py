@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,12 @@ def test_an_attached_trainer_can_do_no_more_than_its_table(name: str) -> None:
         assert when is not Liveness.RESTART or can.reasons[control]
     assert "centering: the rollouts record no sampler head" in str(can.refusal("centering", True))
     rig.close()
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_it_is_imported_without_its_framework_and_without_torch(name: str) -> None:
+    absent = "import sys; sys.modules.update(dict.fromkeys(['torch', 'ray', 'omegaconf', 'trl', 'verl', 'slime']))"
+    subprocess.run([sys.executable, "-c", f"{absent}; import trimtab.hooks.{name}"], check=True)
 
 
 def test_every_page_is_in_the_index() -> None:

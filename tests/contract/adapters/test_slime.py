@@ -56,7 +56,7 @@ def miles_loss() -> Iterator[Any]:
         yield module
 
 
-def losses(module: Any, function: Any, rig: SlimeRig, steps: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def losses(function: Any, rig: SlimeRig, steps: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """What the released policy loss gives, with `function` called in its place; scores come from the rig."""
     made = []
     for step in range(steps):
@@ -88,9 +88,9 @@ def test_the_released_loss_is_unchanged_and_measured(package: str, source: Any, 
         module.get_log_probs_and_entropy = lambda *given, **named: scores(
             rig.get_log_probs_and_entropy(*given, **named)
         )
-        expected = losses(module, module.policy_loss_function, plain, 4)
+        expected = losses(module.policy_loss_function, plain, 4)
         rig.attach()
-        got = losses(module, ours, rig, 4)
+        got = losses(ours, rig, 4)
         attachment = slime._PROCESS.attached.made()
         assert attachment is not None
         attachment.emitter.close()

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from rigs.base import Rig, Settings, Step
 from torch import Tensor
 
+from rigs.base import Rig, Settings, Step
 from trimtab.hooks import areal
 
 

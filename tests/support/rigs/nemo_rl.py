@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from rigs.base import HereCaller, Rig, Step
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rigs.base import HereCaller, Rig, Step
 from trimtab.hooks import nemo_rl
 
 CLIPPED: dict[str, Any] = {}

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from rigs.base import Rig, Step
 from torch import Tensor, nn
 
+from rigs.base import Rig, Step
 from trimtab.hooks import openrlhf
 
 

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from rigs.base import Rig, Step
 from torch import Tensor
 
+from rigs.base import Rig, Step
 from trimtab.hooks import prime_rl
 
 VOCABULARY = 32

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from rigs.base import HereCaller, Rig, Settings, Step
 from torch import Tensor
 
+from rigs.base import HereCaller, Rig, Settings, Step
 from trimtab.hooks import skyrl
 
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from rigs.base import Batch, Rig, Step
 from torch import Tensor
 
+from rigs.base import Batch, Rig, Step
 from trimtab.hooks import slime
 
 

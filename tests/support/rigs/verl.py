@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from rigs.base import HereCaller, Rig, Settings, Step
 from torch import Tensor
 
+from rigs.base import HereCaller, Rig, Settings, Step
 from trimtab.hooks import verl
 
 
