@@ -1,9 +1,8 @@
 """SkyRL (read: 0.4.0): a callback on the driver reports and steers, and the policy losses measure in the workers.
 
-`register_losses()` puts a measuring function in the place of each registered policy loss, under its own name, so that
-no configuration changes; `callback()` makes the callback. What is changed goes to the loss with each mini-batch, in the
-`loss_fn_config` that the dispatch has for it. The trainer's own loop never uses that, and a run without an override is
-called without it.
+The callback has each mini-batch's loss computed by the measuring twin of the configured one, and gives it what is
+changed: the dispatch takes `loss_fn` and `loss_fn_config`, which the trainer's own loop leaves out. The configuration
+stays as it is, in the trainer and in the workers.
 """
 
 from __future__ import annotations
@@ -33,17 +32,29 @@ CONTROL_TABLE: dict[str, Liveness] = {
     "kl_coef": Liveness.RESTART,
 }
 """When what takes effect; all other controls are absent."""
+PREFIX = "trimtab_"
+"""Of the losses that measure."""
 _AGAINST_SAMPLER = ("rollout_is", "dppo", "importance_sampling")
 """Losses whose ratio is against the sampler."""
 
 _log = logging.getLogger("trimtab")
 
 
-def measured_loss(name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
-    """The policy loss called `name`, measuring what it is called with."""
+class MeasuredLoss:
+    """A policy loss that measures what it is called with.
 
-    @wraps(inner)
-    def policy_loss(
+    It is a class and no closure since SkyRL sends it to the workers, where its measurements have to be the process's.
+
+    Args:
+        name: of the policy loss.
+        inner: that loss.
+    """
+
+    def __init__(self, name: str, inner: Callable[..., Any]) -> None:
+        self.name, self.inner = name, inner
+
+    def __call__(
+        self,
         log_probs: Any,
         old_log_probs: Any,
         advantages: Any,
@@ -51,9 +62,10 @@ def measured_loss(name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         loss_mask: Any = None,
         rollout_logprobs: Any = None,
     ) -> Any:
+        """The inner loss and its metrics."""
         try:
             METER.observe(
-                "sampler" if name in _AGAINST_SAMPLER else "recomputed",
+                "sampler" if self.name in _AGAINST_SAMPLER else "recomputed",
                 train_logprobs=log_probs.detach(),
                 old_logprobs=old_log_probs,
                 rollout_logprobs=rollout_logprobs,
@@ -62,27 +74,25 @@ def measured_loss(name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
             )
         except Exception as error:
             METER.swallow("policy_loss", error)
-        return inner(
+        return self.inner(
             log_probs, old_log_probs, advantages, config=config, loss_mask=loss_mask, rollout_logprobs=rollout_logprobs
         )
 
-    vars(policy_loss)["trimtab"] = True
-    return policy_loss
-
 
 def register_losses(registry: Any = None) -> None:
-    """Have all registered policy losses measure. Before the workers start, on the driver; may be repeated.
+    """Register `trimtab_NAME`, which measures, for every policy loss `NAME`. On the driver; may be repeated.
+
+    The workers take from the driver what they do not have themselves, so it has to be another name than SkyRL's own.
 
     Args:
         registry: SkyRL's `PolicyLossRegistry` by default.
     """
     if registry is None:
         registry = import_module("skyrl.backends.skyrl_train.utils.ppo_utils").PolicyLossRegistry
-    for name in list(registry.list_available()):
-        inner = registry.get(name)
-        if name != "cross_entropy" and not hasattr(inner, "trimtab"):
-            registry.unregister(name)
-            registry.register(name, measured_loss(name, inner))
+    there = set(registry.list_available())
+    for name in sorted(there):
+        if not name.startswith(PREFIX) and name != "cross_entropy" and PREFIX + name not in there:
+            registry.register(PREFIX + name, MeasuredLoss(name, registry.get(name)))
 
 
 class Steering:
@@ -147,7 +157,13 @@ class Steering:
         return Knob(get=lambda: self.wanted[name], put=lambda value: self.wanted.update({name: value}), **rest)
 
 
-def callback(*, url: str | None = None, job: str | None = None, caller: Callable[[Any], Caller] | None = None) -> Any:
+def callback(
+    *,
+    url: str | None = None,
+    job: str | None = None,
+    caller: Callable[[Any], Caller] | None = None,
+    registry: Any = None,
+) -> Any:
     """A `TrainingCallback` for `RayPPOTrainer(callbacks=[...])` or `trainer.add_callback`; nothing in it raises.
 
     `FullyAsyncRayPPOTrainer` takes no callbacks: give it to none, and attach by hand (docs/attach/skyrl.md).
@@ -156,10 +172,11 @@ def callback(*, url: str | None = None, job: str | None = None, caller: Callable
         url: of the agent, in place of the environment's `TRIMTAB_URL`.
         job: name of the run, in place of `TRIMTAB_JOB`.
         caller: reaches the workers of a trainer; Ray's by default.
+        registry: SkyRL's `PolicyLossRegistry` by default.
     """
     from skyrl.train.utils.callbacks import TrainingCallback
 
-    return _callback_class(TrainingCallback)(partial(attach, url=url, job=job, caller=caller))
+    return _callback_class(TrainingCallback)(partial(attach, url=url, job=job, caller=caller, registry=registry))
 
 
 def _callback_class(base: type) -> type:
@@ -203,9 +220,25 @@ def attach(
     url: str | None = None,
     job: str | None = None,
     caller: Callable[[Any], Caller] | None = None,
+    registry: Any = None,
 ) -> Attachment | None:
-    """Attach a trainer of SkyRL whose dispatch is there; the caller then calls `end_step`. None where it cannot be."""
+    """Attach a trainer of SkyRL whose dispatch is there; whoever calls it then calls `end_step`, as `callback` does.
+
+    None, with the reason logged, where it cannot be; for the arguments see `callback`.
+    """
+    try:
+        return _attached(trainer, url, job, caller, registry)
+    except Exception as error:
+        _log.error("trimtab: not attached to SkyRL: %s: %s", type(error).__name__, error)
+        return None
+
+
+def _attached(
+    trainer: Any, url: str | None, job: str | None, caller: Callable[[Any], Caller] | None, registry: Any
+) -> Attachment | None:
     dispatch, config = trainer.dispatch, trainer.cfg
+    register_losses(registry)
+    measuring = PREFIX + str(config.trainer.algorithm.policy_loss_type)
     sampling = config.generator.sampling_params
     recorded = getattr(sampling, "logprobs", None) is not None
     steering = Steering(config.trainer.algorithm, recorded=recorded)
@@ -230,8 +263,10 @@ def attach(
         changed: dict[str, Any] = {}
         with attachment.safely("loss_fn_config"):
             changed = steering.config()
-        if model == "policy" and changed and given.get("loss_fn_config") is None:
-            given["loss_fn_config"] = changed
+        if model == "policy" and given.get("loss_fn") is None:
+            given["loss_fn"] = measuring
+            if changed and given.get("loss_fn_config") is None:
+                given["loss_fn_config"] = changed
         return inner(model, chunk_refs, **given)
 
     dispatch.forward_backward_from_staged = forward_backward

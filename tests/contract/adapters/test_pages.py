@@ -14,7 +14,6 @@ from rigs import RIGS
 from rigs.areal import PPOActor
 from rigs.openrlhf import ActorPPOTrainer
 from rigs.prime_rl import PrimeRlRig
-from rigs.skyrl import Registry
 
 from trimtab.hooks.controls import CONTROL_NAMES, Liveness
 
@@ -74,11 +73,9 @@ def test_the_lines_that_attach_it_run(name: str, monkeypatch: pytest.MonkeyPatch
     elif name == "openrlhf":
         made = type("Trainer", (ActorPPOTrainer,), {})
         rig.install("openrlhf.trainer.ray.ppo_actor", ActorPPOTrainer=made)
-    elif name == "skyrl":
-        rig.install("skyrl.backends.skyrl_train.utils.ppo_utils", PolicyLossRegistry=Registry())
     elif name == "areal":
         rig.install("areal.trainer.ppo.actor", PPOActor=type("Actor", (PPOActor,), {}))
-    else:
+    elif name == "nemo_rl":
         given = {"policy": rig.policy, "loss_fn": rig.loss}  # type: ignore[attr-defined]
     (code,) = CODE.findall((PAGES / f"{name}.md").read_text())
     exec(compile(code, f"{name}.md", "exec"), given)

@@ -23,7 +23,7 @@ def test_the_released_handler_calls_the_callback() -> None:
     rig.close()  # its callbacks are the released ones
     bare = ["skyrl", "skyrl.train", "skyrl.train.utils"]
     with real("skyrl.train.utils.callbacks", bare=bare) as callbacks:
-        made = skyrl.callback(url="memory:", job="run", caller=lambda _: HereCaller())
+        made = skyrl.callback(url="memory:", job="run", caller=lambda _: HereCaller(), registry=rig.registry)
         assert isinstance(made, callbacks.TrainingCallback)
         handler, control = callbacks.CallbackHandler([made]), callbacks.TrainingControl()
         for event, metrics in (("on_train_start", None), ("on_step_end", {"policy_loss": 0.5}), ("on_train_end", None)):
@@ -38,7 +38,7 @@ def test_the_released_handler_calls_the_callback() -> None:
 
 @needs("skyrl")
 @pytest.mark.skipif(not RAY, reason="ray and omegaconf are not installed, which SkyRL's losses import")
-def test_the_released_losses_are_unchanged_and_stay_under_their_names() -> None:
+def test_the_released_losses_are_unchanged_and_measure_where_they_are_sent() -> None:
     bare = ["skyrl", "skyrl.train", "skyrl.backends", "skyrl.backends.skyrl_train", "skyrl.backends.skyrl_train.utils"]
     path = "skyrl.backends.skyrl_train.utils.ppo_utils"
     with real(path, absent=["skyrl.train.config", "cloudpathlib"], bare=bare) as losses:
@@ -59,21 +59,22 @@ def test_the_released_losses_are_unchanged_and_stay_under_their_names() -> None:
             assert torch.equal(got.gradient, step.gradient)
         assert rig.attachment is not None
         assert rig.attachment.failures == 0
-        assert registry.get("dual_clip") is not inner
-        assert registry.get("cross_entropy") is not None
+        assert registry.get("dual_clip") is inner
+        assert isinstance(registry.get("trimtab_dual_clip"), skyrl.MeasuredLoss)
+        sent = losses.cloudpickle.loads(losses.cloudpickle.dumps(registry.get("trimtab_dual_clip")))
+        assert type(sent) is skyrl.MeasuredLoss  # by name, so that its meter is the worker's
         rig.close(), plain.close()
 
 
-def test_losses_measure_under_their_own_names_and_once() -> None:
+def test_losses_that_measure_are_registered_beside_their_own_and_once() -> None:
     registry = Registry()
     registry.register("regular", lambda *_, **__: ("regular", {}))
     registry.register("cross_entropy", lambda *_, **__: ("cross_entropy", {}))
-    supervised = registry.get("cross_entropy")
+    own = dict(registry.functions)
     skyrl.register_losses(registry)
-    measured = registry.get("regular")
     skyrl.register_losses(registry)
-    assert registry.get("regular") is measured
-    assert registry.get("cross_entropy") is supervised
+    assert list(registry.functions) == ["regular", "cross_entropy", "trimtab_regular"]
+    assert {name: registry.get(name) for name in own} == own
 
 
 def test_the_callback_raises_nothing_whatever_the_trainer_is() -> None:

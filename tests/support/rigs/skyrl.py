@@ -35,9 +35,6 @@ class Registry:
     def get(self, name: str) -> Callable[..., Any]:
         return self.functions[name]
 
-    def unregister(self, name: str) -> None:
-        del self.functions[name]
-
     def register(self, name: str, function: Callable[..., Any]) -> None:
         if name in self.functions:
             raise ValueError(f"policy loss '{name}' already registered")
@@ -59,14 +56,14 @@ class Dispatch:
         loss_fn_config: dict[str, Any] | None = None,
         model_id: str | None = None,
     ) -> Any:
-        del loss_fn, model_id
+        del model_id
         assert model == "policy"
         config = copy.deepcopy(self.algorithm)
         changed = dict(loss_fn_config or {})
         vars(config.off_policy_correction).update(changed.pop("off_policy_correction", {}))
         vars(config).update(changed)
         batch = chunk_refs[0]
-        loss, metrics = self.registry.get(config.policy_loss_type)(
+        loss, metrics = self.registry.get(loss_fn or config.policy_loss_type)(
             batch.train,
             batch.old,
             batch.advantages,
@@ -121,8 +118,7 @@ class SkyRlRig(Rig):
         return (loss * loss_mask).sum(), {}
 
     def attach(self, url: str = "memory:", job: str = "run") -> None:
-        skyrl.register_losses(self.registry)
-        self.callback = skyrl.callback(url=url, job=job, caller=lambda _: HereCaller())
+        self.callback = skyrl.callback(url=url, job=job, caller=lambda _: HereCaller(), registry=self.registry)
         self._fire("on_train_start")
         self.attachment = self.callback.attachment
 
