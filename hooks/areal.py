@@ -157,10 +157,10 @@ def patch(actor_class: Any = None) -> None:
 
     @wraps(inner)
     def ppo_update(self: Any, *given: Any, **named: Any) -> Any:
-        # At the first update and not when it is made: the ranks have met by then.
-        attachment = _ATTACHED.made() or _ATTACHED.get(lambda: attach(self))
-        own = vars(self).get("ppo_update")
-        return own(*given, **named) if attachment is not None and own else inner(self, *given, **named)
+        # At the first update and not when it is made: the process group is there by then.
+        if not _ATTACHED.tried and _ATTACHED.get(lambda: attach(self)) is not None:
+            return self.ppo_update(*given, **named)  # the one of the attached actor, which ends here again
+        return inner(self, *given, **named)
 
     vars(ppo_update)["trimtab"] = True
     actor_class.ppo_update = ppo_update

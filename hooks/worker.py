@@ -60,6 +60,11 @@ class OncePerProcess(Generic[T]):
                     self._value = make()
         return self._value if self._pid == os.getpid() else None
 
+    @property
+    def tried(self) -> bool:
+        """Whether `get` has been called."""
+        return self._pid != 0
+
     def made(self) -> T | None:
         """The same without making it."""
         return self._value if self._pid == os.getpid() else None

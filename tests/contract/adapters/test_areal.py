@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from real_frameworks import needs, real
-from rigs.areal import ArealRig
+from rigs.areal import ArealRig, PPOActor
 
 from trimtab.hooks import areal
 from trimtab.hooks.controls import Controls
@@ -102,3 +102,32 @@ def test_bounds_of_a_correction_that_is_not_there_are_refused_with_the_reason() 
     assert refusal == (
         "importance_high: restart in this trainer: start with rejection_sampling by metric=ratio, bounds may be wide"
     )
+
+
+def test_the_first_actor_that_updates_after_the_patch_is_attached_and_updates_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    updates: list[int] = []
+
+    class Actor(PPOActor):
+        def ppo_update(self, data: list[dict[str, Any]]) -> None:
+            updates.append(len(data))
+            super().ppo_update(data)
+
+    monkeypatch.setenv("TRIMTAB_URL", "memory:")
+    monkeypatch.setenv("TRIMTAB_JOB", "run")
+    rig = ArealRig()
+    rig.losses = rig.install("areal.trainer.ppo.actor", grpo_loss_fn=rig.grpo_loss_fn)
+    areal._ATTACHED.clear()
+    areal.patch(Actor)
+    areal.patch(Actor)
+    rig.actor = Actor(rig)
+    for _ in range(3):
+        rig.step()
+    attachment = areal._ATTACHED.made()
+    assert attachment is not None
+    assert attachment.emitter.last_summary is not None
+    assert (updates, attachment.emitter.last_summary.tokens, attachment.failures) == ([1, 1, 1], 21, 0)
+    attachment.detach()
+    areal._ATTACHED.clear()
+    rig.close()

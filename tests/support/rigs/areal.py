@@ -43,7 +43,7 @@ class PPOActor:
 class ArealRig(Rig):
     def __init__(self) -> None:
         super().__init__()
-        self.losses = SimpleNamespace(grpo_loss_fn=self.grpo_loss_fn)
+        self.losses: Any = SimpleNamespace(grpo_loss_fn=self.grpo_loss_fn)
         self.actor = PPOActor(self)
 
     def grpo_loss_fn(
