@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import subprocess
+import sys
+import textwrap
 import warnings
 from functools import partial
 from types import SimpleNamespace
@@ -222,3 +225,67 @@ def test_a_trainer_of_each_mode_is_registered_and_attaches_when_training_begins(
     assert trainer.trimtab.attached
     trainer.trimtab.detach()
     rig.close()
+
+
+TRAINER = INSTALLED and importlib.util.find_spec("transfer_queue") is not None
+
+
+@pytest.mark.skipif(not TRAINER, reason="verl's trainer is not installed: only its stand-in is run")
+def test_the_released_trainer_is_attached_in_every_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    from omegaconf import OmegaConf
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer_base = importlib.import_module("verl.trainer.ppo.v1.trainer_base")
+        importlib.import_module("verl.trainer.ppo.v1.trainer_sync")
+    verl.register_trainers()
+    made = trainer_base.get_trainer_cls("trimtab_sync")
+    assert issubclass(made, trainer_base.get_trainer_cls("sync"))
+    trainer = made.__new__(made)  # its constructor starts Ray
+    actor = {
+        "_target_": "verl.workers.config.FSDPActorConfig",
+        "strategy": "fsdp",
+        "rollout_n": 1,
+        "ppo_micro_batch_size_per_gpu": 1,
+        "clip_ratio": 0.2,
+        "clip_ratio_low": 0.2,
+        "clip_ratio_high": 0.28,
+        "clip_ratio_c": 3.0,
+    }
+    trainer.config = OmegaConf.create(
+        {
+            "actor_rollout_ref": {"actor": actor, "rollout": {"calculate_log_probs": True}},
+            "algorithm": {"rollout_correction": {"rollout_is": None, "rollout_is_threshold": 2.0}},
+        }
+    )
+    sent: list[Any] = []
+    trainer.actor_rollout_wg = SimpleNamespace(workers=[], set_loss_fn=sent.append)
+    trainer.checkpoint_manager = SimpleNamespace(update_weights=lambda _: None)
+    trainer.timing_raw, trainer.global_steps = {}, 1
+    monkeypatch.setenv("TRIMTAB_URL", "memory:")
+    monkeypatch.setenv("TRIMTAB_JOB", "run")
+    trainer.on_train_begin()
+    attachment = trainer.trimtab
+    assert (sent[0].func, sent[0].keywords["config"].clip_ratio_high) == (verl.ppo_loss, 0.28)
+    attachment.turn(attachment.panel.own().overlaid({"clip_high": 0.1, "importance": "tis"}))
+    assert trainer.config.algorithm.rollout_correction.rollout_is == "token"
+    assert attachment.panel.own().clip_high == 0.28
+    trainer.on_step_end()
+    assert attachment.failures <= 1  # there is no Ray to ask; the released loop itself is not touched by that
+    attachment.detach()
+    assert trainer.config.algorithm.rollout_correction.rollout_is is None
+    assert "on_step_end" not in vars(trainer)
+
+
+@needs_verl
+def test_external_lib_registers_the_measuring_losses_in_a_worker() -> None:
+    code = """
+        import warnings
+        warnings.simplefilter("ignore")
+        import verl.workers.config
+        from verl.utils.import_utils import import_external_libs
+        import_external_libs("trimtab.hooks.verl")
+        from verl.trainer.ppo.core_algos import get_policy_loss_fn
+        assert get_policy_loss_fn("trimtab_vanilla").__wrapped__ is get_policy_loss_fn("vanilla")
+    """
+    subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)], check=True)
