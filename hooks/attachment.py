@@ -9,6 +9,7 @@ several ranks report as one, all of them do so at the same step, since they woul
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -37,6 +38,7 @@ class Attachment:
         self.attached = True
         """False once it was taken off, by a person or by itself."""
         self._undo = undo
+        self._turning = threading.Lock()
         self._guard = Guard(emitter.job)
         self._strikes = 0
         self._clean = True
@@ -76,15 +78,19 @@ class Attachment:
         return self.controls
 
     def turn(self, controls: Controls) -> None:
-        """Turn the knobs; what the trainer would not take is refused and reported as such."""
-        for name, reason in self.panel.turn(controls):
+        """Turn the knobs; what the trainer would not take is refused and reported as such. Once it is detached, which
+        another thread may do at any moment, they stay as they are."""
+        with self._turning:
+            refused = self.panel.turn(controls) if self.attached else ()
+        for name, reason in refused:
             self.emitter.refuse(name, f"the trainer would not take it: {reason}")
 
     def detach(self) -> None:
         """Take everything off the trainer and put its own controls back. Safe to call twice; never raises."""
-        if not self.attached:
-            return
-        self.attached = False
+        with self._turning:
+            if not self.attached:
+                return
+            self.attached = False
         for doing, step in (("undo", self._undo), ("release", self.panel.release), ("close", self.emitter.close)):
             with self._guard.swallowing(doing):
                 step()

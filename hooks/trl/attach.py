@@ -7,8 +7,10 @@ from typing import Any
 
 import trimtab
 from trimtab.hooks.attachment import Attachment
+from trimtab.hooks.emitter import CLOSE_SECONDS
 from trimtab.hooks.pause import Patience
 from trimtab.hooks.records import RecordError
+from trimtab.hooks.sigterm import flush_at_sigterm
 from trimtab.hooks.transport.open import DEFAULT_SPOOL
 from trimtab.hooks.trl.async_ import AsyncRide
 from trimtab.hooks.trl.callback import TrimtabCallback
@@ -91,9 +93,11 @@ def attach(
         patience=patience,
     )
     patches = Patches()
+    patches.on_undo(flush_at_sigterm(emitter.close, CLOSE_SECONDS))
     ride.attachment = Attachment(emitter, panel, patches.undo)
     callback = TrimtabCallback(ride)
     ride.wrap(patches)
+    patches.on_undo(callback.put_back)  # done last: it may be taken off between two events of one step
     patches.on_undo(lambda: trainer.remove_callback(callback))
     trainer.add_callback(callback)
     setattr(trainer, _MARK, ride.attachment)

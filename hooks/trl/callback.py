@@ -19,24 +19,28 @@ class TrimtabCallback(TrainerCallback):
 
     def __init__(self, ride: SyncRide | AsyncRide) -> None:
         self._ride = ride
-        self._rates: list[Any] = []
+        self._scaled: list[tuple[dict[str, Any], Any]] = []
+        """Groups of parameters whose rate is not their own now, and their own."""
+
+    def put_back(self) -> None:
+        """Give every group its own rate."""
+        while self._scaled:
+            group, rate = self._scaled.pop()
+            group["lr"] = rate
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Scale the learning rates."""
         with self._ride.attachment.safely("lr_scale"):
             scale = self._ride.attachment.controls.lr_scale
             if scale != 1.0 and self._ride.attachment.attached:
-                groups = kwargs["optimizer"].param_groups
-                self._rates = [group["lr"] for group in groups]
-                for group in groups:
+                for group in kwargs["optimizer"].param_groups:
+                    self._scaled.append((group, group["lr"]))
                     group["lr"] = group["lr"] * scale
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Put the learning rates back."""
         with self._ride.attachment.safely("lr_scale"):
-            rates, self._rates = self._rates, []
-            for group, rate in zip(kwargs["optimizer"].param_groups, rates, strict=False):
-                group["lr"] = rate
+            self.put_back()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Report the step, and wait where it is to be paused."""

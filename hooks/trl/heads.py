@@ -19,21 +19,24 @@ MISSING = -torch.inf
 
 
 def head_refusal(trainer: Any, size: int) -> str:
-    """Why no head of `size` entries is recorded; empty where one is.
+    """Why no head of `size` entries is recorded; empty where one is."""
+    reason = _unrecorded(trainer, size)
+    return f"the rollouts record no sampler head: {reason}" if reason else ""
 
-    What is sampled from has to be the distribution that the log-probs are of (the preconditions of the slime fork
-    vime): TRL asks vLLM for log-probs after the processors, which are over what top-p and its like have left.
-    """
+
+def _unrecorded(trainer: Any, size: int) -> str:
+    """What is sampled from has to be the distribution that the log-probs are of (the preconditions of the slime fork
+    vime): TRL asks vLLM for log-probs after the processors, which are over what top-p and its like have left."""
     if not size:
-        return "attach was given no `head`; a rollout_func that returns one, or vLLM, is needed too"
+        return "attach was given no `head`; it takes vLLM, or a rollout_func that returns one, too"
     if getattr(trainer, "rollout_func", None) is None and not trainer.use_vllm:
-        return "transformers' generate records no sampler head; use vLLM, or a rollout_func that returns one"
+        return "transformers' generate gives none; use vLLM, or a rollout_func that returns one"
     if getattr(trainer, "_is_vlm", False):
         return "the trainer's head is recomputed for text alone"
     if trainer.use_vllm and (getattr(trainer, "tools", None) or getattr(trainer, "environment_factories", None)):
         return "responses of several turns are put together from several generations"
     cut = _cut(trainer)
-    return f"the sampler's distribution is cut by {cut}: its log-probs are not over the full vocabulary" if cut else ""
+    return f"sampling is cut by {cut}, so that its log-probs are not over the full vocabulary" if cut else ""
 
 
 def _cut(trainer: Any) -> str:
@@ -48,13 +51,12 @@ class VLLMHead:
         self.size = size
         self._last: tuple[list[Any], list[Any]] | None = None
 
-    def generate(self, generate: Any, *args: Any, **kwargs: Any) -> Any:
-        """In the place of `vllm_generation.generate`: (prompt ids, completion ids, log-probs, their token ids)."""
-        prompts, completions, logprobs, ids = generate(*args, **kwargs)
+    def taken_apart(self, prompts: Any, completions: Any, logprobs: Any, ids: Any) -> tuple[Any, Any, Any, Any]:
+        """What `vllm_generation.generate` returns, with the sampled token alone, as TRL expects it."""
         self._last = (ids, logprobs)
         sampled = [
-            [[dict(zip(row, values, strict=False)).get(token)] for token, row, values in zip(*response, strict=False)]
-            for response in zip(completions, ids, logprobs, strict=False)  # it must not raise into the training
+            [[dict(zip(row, values, strict=True)).get(token)] for token, row, values in zip(*response, strict=True)]
+            for response in zip(completions, ids, logprobs, strict=True)
         ]
         return prompts, completions, sampled, [[[token] for token in response] for response in completions]
 

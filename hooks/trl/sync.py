@@ -59,7 +59,7 @@ class SyncRide:
             patches.wrap(self.trainer, "_generate_and_score_completions", self._generate_and_score)
         if self._vllm_head:
             self.trainer.vllm_generation.logprobs, before = self._head, self.trainer.vllm_generation.logprobs
-            patches.wrap(self.trainer.vllm_generation, "generate", self._vllm_head.generate)
+            patches.wrap(self.trainer.vllm_generation, "generate", self._generate)
             patches.on_undo(lambda: setattr(self.trainer.vllm_generation, "logprobs", before))
 
     def end_step(self, step: int) -> Controls:
@@ -105,8 +105,12 @@ class SyncRide:
     def _compute_loss(self, compute_loss: Any, model: Any, inputs: Inputs, *args: Any, **kwargs: Any) -> Any:
         if not (self.attachment.attached and self.trainer.model.training and torch.is_grad_enabled()):
             return compute_loss(model, inputs, *args, **kwargs)
-        call = _Call(dict(inputs), self.attachment.controls, self.attachment.panel.own())
-        bounds = self._bounds(call.controls)
+        call, bounds = None, None
+        with self.attachment.safely("controls"):
+            call = _Call(dict(inputs), self.attachment.controls, self.attachment.panel.own())
+            bounds = self._bounds(call.controls)
+        if call is None or bounds is None:
+            return compute_loss(model, inputs, *args, **kwargs)
         self._call = call
         try:
             with _clipping_by(self.trainer, bounds if bounds != ClipBounds.nominal(call.controls) else None):
@@ -122,8 +126,7 @@ class SyncRide:
     def _bounds(self, controls: Controls) -> ClipBounds:
         nominal = ClipBounds.nominal(controls)
         if controls.clip_mode == "calibrated":
-            with self.attachment.safely("calibrated bounds"):
-                nominal = self._clipped_by = self._calibration.bounds(controls)
+            nominal = self._clipped_by = self._calibration.bounds(controls)
         return nominal
 
     def _observe(self, call: _Call, inputs: Inputs, loss: Tensor) -> None:
@@ -169,11 +172,13 @@ class SyncRide:
         call = self._call
         if call is None or not torch.is_grad_enabled():
             return score(model, *args, **kwargs)
+        scores = None
         if call.controls.centering and LOGPROBS in call.inputs:
-            length = call.inputs["completion_ids"].size(1)
-            train, entropy, call.head = scored(self.trainer, model, call.inputs, length=length)
-            scores = (train, entropy, None)
-        else:
+            with self.attachment.safely("score centering"):
+                length = call.inputs["completion_ids"].size(1)
+                train, entropy, call.head = scored(self.trainer, model, call.inputs, length=length)
+                scores = (train, entropy, None)
+        if scores is None:
             scores = score(model, *args, **kwargs)
         with self.attachment.safely("the loss's inputs"):
             call.train, call.entropy = scores[0], scores[1]
@@ -186,6 +191,13 @@ class SyncRide:
         with self.attachment.safely("grad_norm"):
             self._grad_norm = None if norm is None else float(norm)
         return norm
+
+    def _generate(self, generate: Any, *args: Any, **kwargs: Any) -> Any:
+        found, apart = generate(*args, **kwargs), None
+        assert self._vllm_head is not None
+        with self.attachment.safely("the sampler's head"):
+            apart = self._vllm_head.taken_apart(*found)
+        return found if apart is None else apart
 
     def _generate_and_score(self, generate_and_score: Any, examples: Any) -> Any:
         batch = generate_and_score(examples)

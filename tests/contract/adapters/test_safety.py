@@ -227,6 +227,10 @@ def test_the_ratio_is_seen_before_it_is_clamped(rig: Rig) -> None:
     assert reported(rig)[0].sketches["update"].positive.quantile(1.0) > 25  # nats, of 30; frameworks clamp at 20
 
 
+BY_ENVIRONMENT = [each for each, rig in RIGS.items() if rig.by_environment]
+
+
+@pytest.mark.parametrize("name", BY_ENVIRONMENT)
 def test_without_its_environment_the_trainer_trains_alone(
     name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -245,6 +249,7 @@ def test_without_its_environment_the_trainer_trains_alone(
     ]
 
 
+@pytest.mark.parametrize("name", BY_ENVIRONMENT)
 def test_where_it_cannot_attach_the_trainer_trains_alone(name: str, caplog: pytest.LogCaptureFixture) -> None:
     without = alone(name, 3)
     rig = RIGS[name]()
@@ -255,6 +260,18 @@ def test_where_it_cannot_attach_the_trainer_trains_alone(name: str, caplog: pyte
     finally:
         rig.close()
     assert "training goes on unwatched" in caplog.text
+
+
+@pytest.mark.parametrize("name", sorted(set(RIGS) - set(BY_ENVIRONMENT)))
+def test_where_a_call_attaches_what_is_wrong_is_raised_before_the_first_step(name: str) -> None:
+    without = alone(name, 3)
+    rig = RIGS[name]()
+    try:
+        with pytest.raises(ValueError, match="ftp"):
+            rig.attach(url="ftp://nowhere", job="run")
+        assert same(run(rig, 3), without)
+    finally:
+        rig.close()
 
 
 def test_a_fork_trains_on_and_says_nothing(rig: Rig, name: str) -> None:

@@ -1,8 +1,8 @@
 """One small trainer for each adapter, with the adapter in it: what the safety contract is checked on.
 
-To add an adapter, write a `Rig` and name it in `RIGS`. Those of frameworks that are not installed here are stand-ins:
-the calls, names and shapes of the real one, as read in the version that the adapter names, around a loss of four
-responses of six tokens.
+To add an adapter, write a `Rig` and name it in `RIGS`. TRL is itself. Those of frameworks that are not installed here
+are stand-ins: the calls, names and shapes of the real one, as read in the version that the adapter names, around a loss
+of four responses of six tokens.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from rigs.openrlhf import OpenRlhfRig
 from rigs.prime_rl import PrimeRlRig
 from rigs.skyrl import SkyRlRig
 from rigs.slime import MilesRig, SlimeRig
+from rigs.trl import TrlRig
 from rigs.verl import VerlRig
 
 RIGS: dict[str, type[Rig]] = {
@@ -25,4 +26,5 @@ RIGS: dict[str, type[Rig]] = {
     "skyrl": SkyRlRig,
     "nemo_rl": NemoRlRig,
     "areal": ArealRig,
+    "trl": TrlRig,
 }

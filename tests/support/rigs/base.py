@@ -65,6 +65,8 @@ class Rig:
 
     first_step = 0
     """The number of its first step."""
+    by_environment = True
+    """Its workers attach by what their environment says; else a call attaches it, which raises where it cannot."""
 
     def __init__(self) -> None:
         self.generator = torch.Generator().manual_seed(7)

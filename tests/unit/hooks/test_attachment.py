@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -101,3 +102,20 @@ def test_what_the_trainer_would_not_take_is_refused_with_the_reason() -> None:
     emitter.close()
     assert transport.sent[-1].refusals == ("clip_low: the trainer would not take it: TypeError: eps is frozen",)
     assert emitter.controls.clip_low == 0.2
+
+
+def test_detached_from_another_thread_in_the_middle_of_a_step_it_turns_nothing_any_more() -> None:
+    ridden = Ridden()
+    ridden.wish(1, clip_low=0.1)
+    heard = ridden.transport.command
+
+    def detaching() -> Command | None:
+        """The emitter asks for its command; before the knobs are turned somebody detaches."""
+        other = threading.Thread(target=ridden.attachment.detach)
+        other.start()
+        other.join()
+        return heard()
+
+    ridden.transport.command = detaching  # type: ignore[method-assign]
+    ridden.attachment.end_step(step=0)
+    assert ridden.trainer.eps == 0.2
