@@ -12,13 +12,15 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from trimtab.hooks.controls import Controls
 from trimtab.hooks.duty import MAX_FAILING_STEPS
 from trimtab.hooks.emitter import Emitter
 from trimtab.hooks.guard import Guard
 from trimtab.hooks.knobs import Panel
+
+T = TypeVar("T")
 
 _log = logging.getLogger("trimtab")
 
@@ -61,6 +63,13 @@ class Attachment:
         with self._guard.swallowing(doing):
             yield
         self._clean &= self._guard.failures == before
+
+    def tried(self, doing: str, function: Callable[[], T]) -> T | None:
+        """What `function` gives; None where it fails, which is swallowed likewise."""
+        results = []
+        with self.safely(doing):
+            results.append(function())
+        return results[0] if results else None
 
     def end_step(self, *, step: int, scalars: Mapping[str, float | None] | None = None, **facts: Any) -> Controls:
         """Report the step and turn the knobs to what the next one must use; see `Emitter.end_step`. Once it is

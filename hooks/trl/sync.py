@@ -105,29 +105,26 @@ class SyncRide:
     def _compute_loss(self, compute_loss: Any, model: Any, inputs: Inputs, *args: Any, **kwargs: Any) -> Any:
         if not (self.attachment.attached and self.trainer.model.training and torch.is_grad_enabled()):
             return compute_loss(model, inputs, *args, **kwargs)
-        call, bounds = None, None
-        with self.attachment.safely("controls"):
-            call = _Call(dict(inputs), self.attachment.controls, self.attachment.panel.own())
-            bounds = self._bounds(call.controls)
-        if call is None or bounds is None:
+        call = self.attachment.tried("controls", lambda: self._begun(inputs))
+        if call is None:
             return compute_loss(model, inputs, *args, **kwargs)
         self._call = call
         try:
-            with _clipping_by(self.trainer, bounds if bounds != ClipBounds.nominal(call.controls) else None):
+            with _clipping_by(self.trainer, call):
                 loss = compute_loss(model, call.inputs, *args, **kwargs)
         finally:
             self._call = None
-        term = None
-        with self.attachment.safely("compute_loss"):
+        with self.attachment.safely("observe"):
             self._observe(call, inputs, loss)
-            term = self._centered(call, inputs, bounds)
+        term = self.attachment.tried("score centering", lambda: self._centered(call, inputs))
         return loss if term is None else loss + term
 
-    def _bounds(self, controls: Controls) -> ClipBounds:
-        nominal = ClipBounds.nominal(controls)
+    def _begun(self, inputs: Inputs) -> _Call:
+        controls, own = self.attachment.controls, self.attachment.panel.own()
+        bounds = ClipBounds.nominal(controls)
         if controls.clip_mode == "calibrated":
-            nominal = self._clipped_by = self._calibration.bounds(controls)
-        return nominal
+            bounds = self._clipped_by = self._calibration.bounds(controls)
+        return _Call(dict(inputs), controls, own, bounds)
 
     def _observe(self, call: _Call, inputs: Inputs, loss: Tensor) -> None:
         """Take what the loss call used, as it was before anything was steered."""
@@ -152,11 +149,11 @@ class SyncRide:
         self._time()
         self._losses.append(float(loss.detach()))  # TRL has just waited for the device to log its metrics
 
-    def _centered(self, call: _Call, inputs: Inputs, bounds: ClipBounds) -> Tensor | None:
+    def _centered(self, call: _Call, inputs: Inputs) -> Tensor | None:
         """What score centering adds to the loss; None where it is off."""
         if call.head is None:
             return None
-        term, distance = centering_loss(self.trainer, inputs, call.head, call.controls, bounds)
+        term, distance = centering_loss(self.trainer, inputs, call.head, call.controls, call.bounds)
         self._distances.append(float(distance[loss_mask(inputs) > 0].mean()))
         return term
 
@@ -174,10 +171,7 @@ class SyncRide:
             return score(model, *args, **kwargs)
         scores = None
         if call.controls.centering and LOGPROBS in call.inputs:
-            with self.attachment.safely("score centering"):
-                length = call.inputs["completion_ids"].size(1)
-                train, entropy, call.head = scored(self.trainer, model, call.inputs, length=length)
-                scores = (train, entropy, None)
+            scores = self.attachment.tried("score centering", lambda: self._scored_with_head(call, model))
         if scores is None:
             scores = score(model, *args, **kwargs)
         with self.attachment.safely("the loss's inputs"):
@@ -186,6 +180,11 @@ class SyncRide:
             steered(call.inputs, scores[0].detach(), call.controls, call.own)
         return scores
 
+    def _scored_with_head(self, call: _Call, model: Any) -> tuple[Tensor, Tensor, None]:
+        length = call.inputs["completion_ids"].size(1)
+        train, entropy, call.head = scored(self.trainer, model, call.inputs, length=length)
+        return train, entropy, None
+
     def _get_grad_norm(self, get_grad_norm: Any, *args: Any, **kwargs: Any) -> Any:
         norm = get_grad_norm(*args, **kwargs)
         with self.attachment.safely("grad_norm"):
@@ -193,10 +192,9 @@ class SyncRide:
         return norm
 
     def _generate(self, generate: Any, *args: Any, **kwargs: Any) -> Any:
-        found, apart = generate(*args, **kwargs), None
-        assert self._vllm_head is not None
-        with self.attachment.safely("the sampler's head"):
-            apart = self._vllm_head.taken_apart(*found)
+        head, found = self._vllm_head, generate(*args, **kwargs)
+        assert head is not None
+        apart = self.attachment.tried("the sampler's head", lambda: head.taken_apart(*found))
         return found if apart is None else apart
 
     def _generate_and_score(self, generate_and_score: Any, examples: Any) -> Any:
@@ -237,13 +235,13 @@ class SyncRide:
 
 
 @contextmanager
-def _clipping_by(trainer: Any, bounds: ClipBounds | None) -> Iterator[None]:
-    """Have TRL clip by `bounds` for one call; None leaves its own."""
-    if bounds is None:
+def _clipping_by(trainer: Any, call: _Call) -> Iterator[None]:
+    """Have TRL clip by the call's bounds; nominal ones are its own already."""
+    if call.bounds == ClipBounds.nominal(call.controls):
         yield
         return
     before = trainer.epsilon_low, trainer.epsilon_high
-    trainer.epsilon_low, trainer.epsilon_high = -math.expm1(bounds.low), math.expm1(bounds.high)
+    trainer.epsilon_low, trainer.epsilon_high = -math.expm1(call.bounds.low), math.expm1(call.bounds.high)
     try:
         yield
     finally:
@@ -253,8 +251,8 @@ def _clipping_by(trainer: Any, bounds: ClipBounds | None) -> Iterator[None]:
 class _Call:
     """One call of the loss while it is made."""
 
-    def __init__(self, inputs: Inputs, controls: Controls, own: Controls) -> None:
-        self.inputs, self.controls, self.own = inputs, controls, own
+    def __init__(self, inputs: Inputs, controls: Controls, own: Controls, bounds: ClipBounds) -> None:
+        self.inputs, self.controls, self.own, self.bounds = inputs, controls, own, bounds
         self.train: Tensor | None = None
         self.entropy: Tensor | None = None
         self.head: Tensor | None = None
