@@ -52,8 +52,10 @@ def service(database: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
         DemoError: it does not start.
     """
     command = [sys.executable, "-m", "trimtab", "serve", "--db", str(database), "--port", "0", "--json"]
-    with (database.parent / "service.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    with (
+        (database.parent / "service.log").open("w") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
         try:
             line = process.stdout.readline() if process.stdout else ""
             if not line:
