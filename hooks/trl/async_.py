@@ -13,6 +13,7 @@ import torch
 
 from trimtab.hooks.attachment import Attachment
 from trimtab.hooks.controls import Controls
+from trimtab.hooks.trl.grad_norm import GradNorm
 from trimtab.hooks.trl.metrics import STALENESS, NewMetrics
 from trimtab.hooks.trl.patches import Patches
 
@@ -24,10 +25,9 @@ class AsyncRide:
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
-        self._metrics = NewMetrics()
+        self._metrics, self._grad_norm = NewMetrics(), GradNorm()
         self._outputs: Any = None
         self._losses: list[float] = []
-        self._grad_norm: float | None = None
 
     def wrap(self, patches: Patches) -> None:
         """Put the wrappers on."""
@@ -36,7 +36,7 @@ class AsyncRide:
 
     def end_step(self, step: int) -> Controls:
         """Report the optimizer step that has just ended."""
-        scalars: dict[str, float | None] = {"grad_norm": self._grad_norm}
+        scalars: dict[str, float | None] = {"grad_norm": self._grad_norm.taken()}
         with self.attachment.safely("metrics"):
             scalars |= self._metrics.scalars(self.trainer._metrics["train"])
         if self._losses:
@@ -45,7 +45,7 @@ class AsyncRide:
         controls = self.attachment.end_step(
             step=step, scalars=scalars, policy_version=self.trainer.model_version, staleness=staleness
         )
-        self._losses, self._grad_norm = [], None
+        self._losses = []
         return controls
 
     def _compute_loss(self, compute_loss: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -55,7 +55,9 @@ class AsyncRide:
         loss = compute_loss(_Overheard(model, self), inputs, *args, **kwargs)
         with self.attachment.safely("compute_loss"):
             self._observe(inputs)
-            self._losses.append(float(loss.detach()))  # TRL has just waited for the device to log its metrics
+            # TRL has just waited for the device, to log its metrics: what was computed before them is there.
+            self._losses.append(float(loss.detach()))
+            self._grad_norm.settle()
         self._outputs = None
         return loss
 
@@ -78,7 +80,7 @@ class AsyncRide:
     def _get_grad_norm(self, get_grad_norm: Any, *args: Any, **kwargs: Any) -> Any:
         norm = get_grad_norm(*args, **kwargs)
         with self.attachment.safely("grad_norm"):
-            self._grad_norm = None if norm is None else float(norm)
+            self._grad_norm.heard(norm)
         return norm
 
 

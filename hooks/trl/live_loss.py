@@ -86,7 +86,8 @@ def token_weights(trainer: Any, inputs: Inputs) -> Tensor:
 def centering_loss(
     trainer: Any, inputs: Inputs, head: Tensor, controls: Controls, bounds: ClipBounds
 ) -> tuple[Tensor, Tensor]:
-    """The term that score centering adds to the loss, and how far the heads are apart (see `score_centering`), [B, T].
+    """The term that score centering adds to the loss, and how far the heads are apart (the mean of what
+    `score_centering` says of the tokens).
 
     Args:
         trainer: whose loss it is added to.
@@ -109,4 +110,5 @@ def centering_loss(
     weights = token_weights(trainer, inputs)
     live = weights > 0
     term = torch.where(live, weights * advantages * centering.term, 0.0).sum()
-    return term, centering.total_variation
+    apart = torch.where(live, centering.total_variation, 0.0).sum() / live.sum().clamp(min=1)
+    return term, apart

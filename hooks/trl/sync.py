@@ -19,6 +19,7 @@ from trimtab.hooks.attachment import Attachment
 from trimtab.hooks.calibration import ClipCalibration
 from trimtab.hooks.calibration_sample import CalibrationSample
 from trimtab.hooks.controls import ClipBounds, Controls
+from trimtab.hooks.trl.grad_norm import GradNorm
 from trimtab.hooks.trl.heads import IDS, LOGPROBS, VLLMHead, padded_head, scored
 from trimtab.hooks.trl.live_loss import Inputs, centering_loss, denominator, loss_mask, steered
 from trimtab.hooks.trl.metrics import NewMetrics
@@ -41,7 +42,7 @@ class SyncRide:
         self.trainer = trainer
         self._head, self._twin = head, twin
         self._vllm_head = VLLMHead(head) if head and trainer.use_vllm and not trainer.rollout_func else None
-        self._metrics = NewMetrics()
+        self._metrics, self._grad_norm = NewMetrics(), GradNorm()
         self._calibration = ClipCalibration()
         self._calibrated_step = 0
         self._generations = 0
@@ -72,7 +73,7 @@ class SyncRide:
             scalars["loss"] = math.fsum(losses)
         if distances:
             scalars["head_tv"] = math.fsum(distances) / len(distances)
-        scalars["grad_norm"] = self._grad_norm
+        scalars["grad_norm"] = self._grad_norm.taken()
         facts = {
             "policy_version": step,
             "staleness": math.fsum(ages) / len(ages) if ages else None,
@@ -89,7 +90,6 @@ class SyncRide:
         self._losses: list[float] = []
         self._distances: list[float] = []
         self._ages: list[int] = []
-        self._grad_norm: float | None = None
         self._clipped_by: ClipBounds | None = None
         self._pass = 0
 
@@ -116,8 +116,7 @@ class SyncRide:
             self._call = None
         with self.attachment.safely("observe"):
             self._observe(call, inputs, loss)
-        term = self.attachment.tried("score centering", lambda: self._centered(call, inputs))
-        return loss if term is None else loss + term
+        return loss if call.term is None else loss + call.term
 
     def _begun(self, inputs: Inputs) -> _Call:
         controls, own = self.attachment.controls, self.attachment.panel.own()
@@ -147,15 +146,11 @@ class SyncRide:
             **shadow,
         )
         self._time()
-        self._losses.append(float(loss.detach()))  # TRL has just waited for the device to log its metrics
-
-    def _centered(self, call: _Call, inputs: Inputs) -> Tensor | None:
-        """What score centering adds to the loss; None where it is off."""
-        if call.head is None:
-            return None
-        term, distance = centering_loss(self.trainer, inputs, call.head, call.controls, call.bounds)
-        self._distances.append(float(distance[loss_mask(inputs) > 0].mean()))
-        return term
+        # TRL has just waited for the device, to log its metrics: what was computed before them is there.
+        self._losses.append(float(loss.detach()))
+        self._grad_norm.settle()
+        if call.distance is not None:
+            self._distances.append(float(call.distance))
 
     def _time(self) -> None:
         step, trainer = self.trainer.state.global_step, self.trainer
@@ -182,13 +177,14 @@ class SyncRide:
 
     def _scored_with_head(self, call: _Call, model: Any) -> tuple[Tensor, Tensor, None]:
         length = call.inputs["completion_ids"].size(1)
-        train, entropy, call.head = scored(self.trainer, model, call.inputs, length=length)
+        train, entropy, head = scored(self.trainer, model, call.inputs, length=length)
+        call.term, call.distance = centering_loss(self.trainer, call.inputs, head, call.controls, call.bounds)
         return train, entropy, None
 
     def _get_grad_norm(self, get_grad_norm: Any, *args: Any, **kwargs: Any) -> Any:
         norm = get_grad_norm(*args, **kwargs)
         with self.attachment.safely("grad_norm"):
-            self._grad_norm = None if norm is None else float(norm)
+            self._grad_norm.heard(norm)
         return norm
 
     def _generate(self, generate: Any, *args: Any, **kwargs: Any) -> Any:
@@ -255,6 +251,8 @@ class _Call:
         self.inputs, self.controls, self.own, self.bounds = inputs, controls, own, bounds
         self.train: Tensor | None = None
         self.entropy: Tensor | None = None
-        self.head: Tensor | None = None
+        self.term: Tensor | None = None
+        """What score centering adds to the loss."""
+        self.distance: Tensor | None = None
         self.scoring: tuple[Any, ...] = ()
         self.keywords: dict[str, Any] = {}
