@@ -40,7 +40,8 @@ class Attachment:
         self.attached = True
         """False once it was taken off, by a person or by itself."""
         self._undo = undo
-        self._turning = threading.Lock()
+        self.turning = threading.Lock()
+        """Held while knobs are turned: another thread that detaches waits for it."""
         self._guard = Guard(emitter.job)
         self._strikes = 0
         self._clean = True
@@ -80,23 +81,24 @@ class Attachment:
         with self.safely("own"):
             base = self.panel.own()
         with self.safely("end_step"):  # also where that failed: the other ranks wait for this one in the step's sum
-            self.turn(self.emitter.end_step(step=step, scalars=scalars, base=base, **facts))
+            self.emitter.end_step(step=step, scalars=scalars, base=base, **facts)
+            self.turn()
         if self.emitter.stopped:
             self.detach()
         self._count()
         return self.controls
 
-    def turn(self, controls: Controls) -> None:
-        """Turn the knobs; what the trainer would not take is refused and reported as such. Once it is detached, which
-        another thread may do at any moment, they stay as they are."""
-        with self._turning:
-            refused = self.panel.turn(controls) if self.attached else ()
+    def turn(self) -> None:
+        """Turn the knobs to the overrides in effect; what the trainer would not take is refused and reported as such.
+        Once it is detached, which another thread may do at any moment, they stay as they are."""
+        with self.turning:
+            refused = self.panel.turn(self.emitter.overrides) if self.attached else ()
         for name, reason in refused:
             self.emitter.refuse(name, f"the trainer would not take it: {reason}")
 
     def detach(self) -> None:
         """Take everything off the trainer and put its own controls back. Safe to call twice; never raises."""
-        with self._turning:
+        with self.turning:
             if not self.attached:
                 return
             self.attached = False

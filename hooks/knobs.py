@@ -7,6 +7,7 @@ here is the run's own, a schedule of its own included, and an override that is l
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -59,14 +60,14 @@ class Knob:
 
 
 class Panel:
-    """All knobs of one trainer.
+    """All knobs of one trainer. Another thread may release them while training reads and turns them.
 
     >>> class Trainer: epsilon_low = 10.0  # never clips
     >>> panel = Panel({"clip_low": Knob.attribute(Trainer, "epsilon_low", shown=lambda e: min(e, 1.0))})
     >>> own = panel.own()
-    >>> panel.turn(own.overlaid({"clip_low": 0.2})), Trainer.epsilon_low, panel.own() == own
+    >>> panel.turn({"clip_low": 0.2}), Trainer.epsilon_low, panel.own() == own
     ((), 0.2, True)
-    >>> panel.turn(own), Trainer.epsilon_low
+    >>> panel.turn({}), Trainer.epsilon_low
     ((), 10.0)
     """
 
@@ -75,6 +76,7 @@ class Panel:
         self._own: dict[str, Any] = {}
         self._put: dict[str, Any] = {}
         """What was put there from here and not by the run, in the trainer's terms."""
+        self._lock = threading.RLock()
 
     def capabilities(self, **facts: Any) -> Capabilities:
         """What can be turned, and why the rest cannot; `facts` are the other fields of `Capabilities`."""
@@ -86,42 +88,60 @@ class Panel:
 
     def own(self) -> Controls:
         """The run's own controls now. What our controls cannot express of them stands at its default."""
-        for name, knob in self.knobs.items():
-            held = knob.get()
-            if name not in self._put or held != self._put[name]:
-                self._own[name] = held
-                self._put.pop(name, None)
-        return Controls().overlaid({name: value for name in self.knobs if (value := self._shown(name)) is not None})
+        with self._lock:
+            for name, knob in self.knobs.items():
+                self._read(name, knob)
+            return Controls().overlaid({name: value for name in self.knobs if (value := self._shown(name)) is not None})
 
-    def turn(self, controls: Controls) -> tuple[tuple[str, str], ...]:
-        """Give the trainer these controls. The names of those that it would not take, with the reason."""
+    def held(self, name: str) -> Any:
+        """The run's own value of one of them, in its own terms, as it was last read."""
+        return self._own[name]
+
+    def turn(self, overrides: Mapping[str, ControlValue]) -> tuple[tuple[str, str], ...]:
+        """Give the trainer these overrides, and its own value of everything else. The names of those that it would not
+        take, with the reason."""
         refused = []
-        for name, knob in self.knobs.items():
-            if knob.put is not None and knob.liveness in TURNED:
+        with self._lock:
+            for name, knob in self.knobs.items():
+                if knob.put is None or knob.liveness not in TURNED:
+                    continue
                 try:
-                    self._turn(name, knob, getattr(controls, name))
+                    if name in overrides:
+                        self._override(name, knob, overrides[name])
+                    else:
+                        self._put_back(name, knob)
                 except Exception as error:
                     refused.append((name, f"{type(error).__name__}: {error}"))
         return tuple(refused)
 
     def release(self) -> None:
         """Put back everything that is still as it was put from here."""
-        for name, put in list(self._put.items()):
-            knob = self.knobs[name]
-            if knob.put is not None and knob.get() == put:
-                knob.put(self._own[name])
-            self._put.pop(name)
+        with self._lock:
+            for name in list(self._put):
+                self._put_back(name, self.knobs[name])
 
-    def _turn(self, name: str, knob: Knob, value: ControlValue) -> None:
+    def _read(self, name: str, knob: Knob) -> None:
+        held = knob.get()
+        if name not in self._put or held != self._put[name]:
+            self._own[name] = held
+            self._put.pop(name, None)
+
+    def _override(self, name: str, knob: Knob, value: ControlValue) -> None:
         assert knob.put is not None
-        # The run's own value is put back exactly as it was, also where ours is only a likeness of it.
+        self._read(name, knob)
+        # The run's own value is left exactly as it is, also where ours is only a likeness of it.
         wanted = self._own[name] if value == self._shown(name) else knob.told(value)
         if knob.get() != wanted:
             knob.put(wanted)
-        if wanted == self._own.get(name):
+        if wanted == self._own[name]:
             self._put.pop(name, None)
         else:
             self._put[name] = knob.get()
+
+    def _put_back(self, name: str, knob: Knob) -> None:
+        put = self._put.pop(name, _NOTHING)
+        if put is not _NOTHING and knob.put is not None and knob.get() == put:
+            knob.put(self._own[name])
 
     def _shown(self, name: str) -> ControlValue | None:
         if name not in self._own:
@@ -132,3 +152,6 @@ class Panel:
         except ControlError:
             return None
         return value
+
+
+_NOTHING = object()

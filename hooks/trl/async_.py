@@ -6,7 +6,6 @@ TRL's own, with `log_probs` and `entropy`, and every call of the loss makes exac
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -36,17 +35,18 @@ class AsyncRide:
 
     def end_step(self, step: int) -> Controls:
         """Report the optimizer step that has just ended."""
-        scalars: dict[str, float | None] = {"grad_norm": self._grad_norm.taken()}
-        with self.attachment.safely("metrics"):
-            scalars |= self._metrics.scalars(self.trainer._metrics["train"])
-        if self._losses:
-            scalars["loss"] = math.fsum(self._losses)
+        scalars = self.attachment.tried("metrics", self._scalars) or {}
         staleness = scalars.pop(STALENESS, None)
-        controls = self.attachment.end_step(
-            step=step, scalars=scalars, policy_version=self.trainer.model_version, staleness=staleness
-        )
+        version = self.trainer.model_version
+        controls = self.attachment.end_step(step=step, scalars=scalars, policy_version=version, staleness=staleness)
         self._losses = []
         return controls
+
+    def _scalars(self) -> dict[str, float | None]:
+        found: dict[str, float | None] = {**self._metrics.scalars(self.trainer._metrics["train"])}
+        if self._losses:
+            found["loss"] = sum(self._losses)
+        return found | {"grad_norm": self._grad_norm.taken()}
 
     def _compute_loss(self, compute_loss: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if not (self.attachment.attached and torch.is_grad_enabled()):

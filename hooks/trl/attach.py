@@ -20,6 +20,7 @@ from trimtab.hooks.trl.patches import Patches
 from trimtab.hooks.trl.seams import check_seams, kind_of
 from trimtab.hooks.trl.sync import SyncRide
 from trimtab.hooks.trl.twin import Shadow, Twin
+from trimtab.hooks.worker import torch_ranks
 
 _MARK = "_trimtab_attachment"
 
@@ -54,6 +55,7 @@ def attach(
     Raises:
         SeamError: TRL is of a version whose private names differ; nothing was attached.
         ValueError: an argument that cannot be, or a trainer that is attached already; the message names it.
+        RuntimeError: not every rank has called it within a minute.
     """
     kind = kind_of(trainer)
     check_seams(trainer, kind)
@@ -98,16 +100,26 @@ def attach(
     callback = TrimtabCallback(ride)
     ride.wrap(patches)
     patches.on_undo(callback.put_back)  # done last: it may be taken off between two events of one step
-    patches.on_undo(lambda: trainer.remove_callback(callback))
+    patches.on_undo(lambda: _without(trainer, callback))
     trainer.add_callback(callback)
     setattr(trainer, _MARK, ride.attachment)
     patches.on_undo(lambda: vars(trainer).pop(_MARK, None))
     return ride.attachment
 
 
+def _without(trainer: Any, callback: TrimtabCallback) -> None:
+    """Take the callback off by a new list: the handler may be going through the one that is there."""
+    handler = trainer.callback_handler
+    handler.callbacks = [each for each in handler.callbacks if each is not callback]
+
+
 def _collective(trainer: Any) -> Any:
+    """What joins the ranks, where there are several; all of them have to come."""
     if trainer.accelerator.num_processes == 1:
         return None
-    from trimtab.hooks.collective_torch import TorchCollective
-
-    return TorchCollective()
+    if getattr(trainer, "is_in_train", False):
+        raise RecordError(
+            "trainer: it trains in several processes, which can only be joined before train(), by all of them: attach "
+            "there, or read its log with `trimtab tail`"
+        )
+    return torch_ranks()

@@ -19,14 +19,23 @@ class TrimtabCallback(TrainerCallback):
 
     def __init__(self, ride: SyncRide | AsyncRide) -> None:
         self._ride = ride
-        self._scaled: list[tuple[dict[str, Any], Any]] = []
-        """Groups of parameters whose rate is not their own now, and their own."""
+        self._scaled: list[tuple[dict[str, Any], Any, Any]] = []
+        """Groups of parameters whose rate is scaled now: the group, its own rate, the scaled one."""
+        self._reported = False
 
     def put_back(self) -> None:
-        """Give every group its own rate."""
+        """Give every group its own rate, unless somebody has given it another since."""
         while self._scaled:
-            group, rate = self._scaled.pop()
-            group["lr"] = rate
+            group, rate, scaled = self._scaled.pop()
+            if group["lr"] is scaled:
+                group["lr"] = rate
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Go on as a new attempt where steps were reported before: `train()` ended by an error and was called again."""
+        attachment = self._ride.attachment
+        with attachment.safely("on_train_begin"):
+            if self._reported and attachment.attached:
+                attachment.emitter.begin_attempt(attachment.emitter.attempt + 1, attachment.panel.own())
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Scale the learning rates."""
@@ -34,8 +43,9 @@ class TrimtabCallback(TrainerCallback):
             scale = self._ride.attachment.controls.lr_scale
             if scale != 1.0 and self._ride.attachment.attached:
                 for group in kwargs["optimizer"].param_groups:
-                    self._scaled.append((group, group["lr"]))
-                    group["lr"] = group["lr"] * scale
+                    rate, scaled = group["lr"], group["lr"] * scale
+                    self._scaled.append((group, rate, scaled))
+                    group["lr"] = scaled
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Put the learning rates back."""
@@ -48,6 +58,7 @@ class TrimtabCallback(TrainerCallback):
         if attachment.attached:
             with attachment.safely("on_step_end"):
                 self._ride.end_step(state.global_step)
+                self._reported = True
                 attachment.emitter.wait_while_paused()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002

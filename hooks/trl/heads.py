@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trimtab.hooks.trl.twin import own_randomness
+
 IDS, LOGPROBS = "sampler_head_ids", "sampler_head_logprobs"
 """What a rollout function returns for each response: [T][k] token ids, and their log-probs over the full vocabulary."""
 MISSING = -torch.inf
@@ -106,3 +108,16 @@ def scored(trainer: Any, model: Any, inputs: dict[str, Any], *, length: int) -> 
     chosen = logprobs.gather(-1, inputs["completion_ids"].unsqueeze(-1)).squeeze(-1)
     head = logprobs.gather(-1, inputs[IDS])
     return chosen, entropy, torch.where(inputs[LOGPROBS] == MISSING, MISSING, head)
+
+
+def old_head(trainer: Any, batch: dict[str, Any], *, length: int) -> Tensor:
+    """[B, T, k] the trainer's log-probs of the head before the first update, as many responses at a time as TRL scores,
+    without gradient and without a draw from the run's own random numbers."""
+    names = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", IDS, LOGPROBS)
+    size = trainer.args.per_device_train_batch_size
+    parts = []
+    with torch.no_grad(), own_randomness():
+        for start in range(0, len(batch[IDS]), size):
+            rows = {name: batch[name][start : start + size] for name in names}
+            parts.append(scored(trainer, trainer.model, rows, length=length)[2])
+    return torch.cat(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from trimtab.hooks.controls import Liveness
+from trimtab.hooks.controls import NUMERIC_BOUNDS, Liveness
 from trimtab.hooks.knobs import Knob, Panel
 
 CONTROL_TABLE: dict[str, Liveness] = {
@@ -61,12 +61,11 @@ def sync_panel(trainer: Any, *, head: str, shadow: bool) -> Panel:
     level = "" if trainer.importance_sampling_level == "token" else "the ratio is the sequence's (GSPO)"
     knobs = {
         **_clip_knobs(trainer, unclipped),
-        "dual_clip": _attribute(
-            trainer.args,
-            "delta",
-            unclipped,
-            shown=lambda delta: math.inf if delta is None else float(delta),
-            told=lambda bound: _delta(trainer, bound),
+        "dual_clip": Knob(
+            # Put for each call of the loss: `args` may be another trainer's too, and is in every checkpoint.
+            get=lambda: trainer.args.delta,
+            shown=lambda delta: math.inf if delta is None else max(float(delta), 1.0),
+            **_standing(unclipped),
         ),
         "ratio_reference": _obeyed("recomputed", unsampled or unclipped or level),
         "clip_mode": _obeyed(
@@ -79,6 +78,7 @@ def sync_panel(trainer: Any, *, head: str, shadow: bool) -> Panel:
             trainer,
             "beta",
             "" if trainer.beta else "beta is 0, so no reference log-probs are there; start with a small one",
+            shown=lambda beta: min(float(beta), NUMERIC_BOUNDS["kl_coef"].high),
             told=lambda beta: max(beta, _LEAST_BETA),
         ),
         **_common_knobs(trainer),
@@ -136,7 +136,9 @@ _NEUTRAL: dict[str, Any] = {
 def _clip_knobs(trainer: Any, refused: str) -> dict[str, Knob]:
     # A half-width of 1 or more below never clips, which is 1 in our words.
     low = _attribute(trainer, "epsilon_low", refused, shown=lambda epsilon: min(float(epsilon), 1.0))
-    return {"clip_low": low, "clip_high": _attribute(trainer, "epsilon_high", refused, shown=float)}
+    most = NUMERIC_BOUNDS["clip_high"].high
+    high = _attribute(trainer, "epsilon_high", refused, shown=lambda epsilon: min(float(epsilon), most))
+    return {"clip_low": low, "clip_high": high}
 
 
 def _common_knobs(trainer: Any) -> dict[str, Knob]:
@@ -159,14 +161,6 @@ def _importance_knobs(trainer: Any, refused: str) -> dict[str, Knob]:
     if trainer.loss_type == "vespo":
         refused = refused or "vespo has weights of its own"
     return {name: _obeyed(own[name], refused) for name in _IMPORTANCE}
-
-
-def _delta(trainer: Any, bound: float) -> float | None:
-    """TRL bounds the ratio of both signs by `delta`, which for A > 0 is the clip's business."""
-    least = 1.0 + trainer.epsilon_high
-    if bound < least:
-        raise ValueError(f"delta {bound:g} would clip rewarded tokens too; give {least:g} (1 + clip_high) or more")
-    return None if math.isinf(bound) else bound
 
 
 def _uncentered(trainer: Any) -> str:

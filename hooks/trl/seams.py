@@ -27,6 +27,11 @@ ATTRIBUTES = {
         "max_completion_length",
         "use_vllm",
         "vllm_importance_sampling_correction",
+        "vllm_importance_sampling_mode",
+        "vllm_importance_sampling_clip_min",
+        "vllm_importance_sampling_clip_max",
+        "off_policy_mask_threshold",
+        "rollout_func",
         "_step",
         "_metrics",
         "_buffered_inputs",
@@ -34,6 +39,8 @@ ATTRIBUTES = {
     "async": ("epsilon_low", "epsilon_high", "model_version", "_metrics"),
 }
 """Read or set on the trainer."""
+ARGUMENTS = {"sync": ("delta", "steps_per_generation", "per_device_train_batch_size"), "async": ()}
+"""Read or set on its `args`."""
 METHODS = {
     "sync": {
         "compute_loss": ("model", "inputs"),
@@ -72,6 +79,7 @@ def kind_of(trainer: Any) -> str:
 def check_seams(trainer: Any, kind: str) -> None:
     """Raise `SeamError` unless everything that the adapter reads, sets or wraps is there."""
     missing = [name for name in ATTRIBUTES[kind] if not hasattr(trainer, name)]
+    missing += [f"args.{name}" for name in ARGUMENTS[kind] if not hasattr(trainer.args, name)]
     for name, wanted in METHODS[kind].items():
         method: Callable[..., Any] | None = getattr(trainer, name, None)
         if method is None:

@@ -20,7 +20,7 @@ from trimtab.hooks.calibration import ClipCalibration
 from trimtab.hooks.calibration_sample import CalibrationSample
 from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.hooks.trl.grad_norm import GradNorm
-from trimtab.hooks.trl.heads import IDS, LOGPROBS, VLLMHead, padded_head, scored
+from trimtab.hooks.trl.heads import IDS, LOGPROBS, VLLMHead, old_head, padded_head, scored
 from trimtab.hooks.trl.live_loss import Inputs, centering_loss, denominator, loss_mask, steered
 from trimtab.hooks.trl.metrics import NewMetrics
 from trimtab.hooks.trl.patches import Patches
@@ -65,18 +65,11 @@ class SyncRide:
 
     def end_step(self, step: int) -> Controls:
         """Report the optimizer step that has just ended."""
-        scalars: dict[str, float | None] = {}
-        with self.attachment.safely("metrics"):
-            scalars |= self._metrics.scalars(self.trainer._metrics["train"])
-        losses, distances, ages = self._losses, self._distances, self._ages
-        if losses:
-            scalars["loss"] = math.fsum(losses)
-        if distances:
-            scalars["head_tv"] = math.fsum(distances) / len(distances)
-        scalars["grad_norm"] = self._grad_norm.taken()
+        scalars = self.attachment.tried("metrics", self._scalars) or {}
+        ages = self._ages
         facts = {
             "policy_version": step,
-            "staleness": math.fsum(ages) / len(ages) if ages else None,
+            "staleness": sum(ages) / len(ages) if ages else None,
             "pass_index": self._pass,
             "clip_bounds": self._clipped_by,
         }
@@ -85,6 +78,14 @@ class SyncRide:
             self._calibrate(step)
         self._reset()
         return controls
+
+    def _scalars(self) -> dict[str, float | None]:
+        found: dict[str, float | None] = {**self._metrics.scalars(self.trainer._metrics["train"])}
+        if self._losses:
+            found["loss"] = sum(self._losses)  # infinities of both signs make it NaN, which it is
+        if self._distances:
+            found["head_tv"] = sum(self._distances) / len(self._distances)
+        return found | {"grad_norm": self._grad_norm.taken()}
 
     def _reset(self) -> None:
         self._losses: list[float] = []
@@ -110,7 +111,7 @@ class SyncRide:
             return compute_loss(model, inputs, *args, **kwargs)
         self._call = call
         try:
-            with _clipping_by(self.trainer, call):
+            with self._bounded(call):
                 loss = compute_loss(model, call.inputs, *args, **kwargs)
         finally:
             self._call = None
@@ -123,7 +124,41 @@ class SyncRide:
         bounds = ClipBounds.nominal(controls)
         if controls.clip_mode == "calibrated":
             bounds = self._clipped_by = self._calibration.bounds(controls)
+        if controls.centering and LOGPROBS not in inputs:
+            self.attachment.emitter.refuse("centering", "no sampler head came with this batch")
+            controls = self.attachment.controls
         return _Call(dict(inputs), controls, own, bounds)
+
+    @contextmanager
+    def _bounded(self, call: _Call) -> Iterator[None]:
+        """Have TRL clip by the call's bounds while it is made, where they are not its own."""
+        trainer, own = self.trainer, self.attachment.panel
+        before = {"clip_low": trainer.epsilon_low, "clip_high": trainer.epsilon_high}
+        calibrated = call.bounds != ClipBounds.nominal(call.controls)
+        delta = trainer.args.delta
+        if calibrated:
+            trainer.epsilon_low, trainer.epsilon_high = -math.expm1(call.bounds.low), math.expm1(call.bounds.high)
+        if call.controls.dual_clip != call.own.dual_clip:
+            trainer.args.delta = self._delta(call)
+        try:
+            yield
+        finally:
+            if trainer.args.delta is not delta:
+                trainer.args.delta = delta
+            if calibrated:
+                with self.attachment.turning:  # somebody may have detached it meanwhile, and left these to this call
+                    there = before if self.attachment.attached else {name: own.held(name) for name in before}
+                    trainer.epsilon_low, trainer.epsilon_high = there["clip_low"], there["clip_high"]
+
+    def _delta(self, call: _Call) -> float | None:
+        """TRL's bound on the ratio of both signs, which for A > 0 is the clip's business."""
+        bound, least = call.controls.dual_clip, 1.0 + self.trainer.epsilon_high
+        if bound < least:
+            reason = f"{bound:g} would clip rewarded tokens too; give {least:g} (1 + clip_high) or more"
+            self.attachment.emitter.refuse("dual_clip", reason)
+            delta: float | None = self.trainer.args.delta
+            return delta
+        return None if math.isinf(bound) else bound
 
     def _observe(self, call: _Call, inputs: Inputs, loss: Tensor) -> None:
         """Take what the loss call used, as it was before anything was steered."""
@@ -167,6 +202,8 @@ class SyncRide:
         scores = None
         if call.controls.centering and LOGPROBS in call.inputs:
             scores = self.attachment.tried("score centering", lambda: self._scored_with_head(call, model))
+            if scores is None:
+                self.attachment.emitter.refuse("centering", "the head could not be scored; the log says why")
         if scores is None:
             scores = score(model, *args, **kwargs)
         with self.attachment.safely("the loss's inputs"):
@@ -218,30 +255,15 @@ class SyncRide:
             if head is not None:
                 device = batch["completion_ids"].device
                 extra[IDS], extra[LOGPROBS] = (part.to(device) for part in head)
-                with torch.no_grad():
-                    _, _, old = scored(self.trainer, self.trainer.model, batch | extra, length=length)
-                extra["old_head_logprobs"] = old
+                extra["old_head_logprobs"] = old_head(self.trainer, batch | extra, length=length)
         if self._twin and self._generations % self._twin.every == 0:
             ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
             mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
             score = self.trainer._get_per_token_logps_and_entropies
-            extra[OLD] = self._twin.logprobs(score, self.trainer.model, ids, mask, length)
+            size = self.trainer.args.per_device_train_batch_size  # as TRL scores a batch itself
+            extra[OLD] = self._twin.logprobs(score, self.trainer.model, ids, mask, length, batch_size=size)
         self._generations += 1
         return extra
-
-
-@contextmanager
-def _clipping_by(trainer: Any, call: _Call) -> Iterator[None]:
-    """Have TRL clip by the call's bounds; nominal ones are its own already."""
-    if call.bounds == ClipBounds.nominal(call.controls):
-        yield
-        return
-    before = trainer.epsilon_low, trainer.epsilon_high
-    trainer.epsilon_low, trainer.epsilon_high = -math.expm1(call.bounds.low), math.expm1(call.bounds.high)
-    try:
-        yield
-    finally:
-        trainer.epsilon_low, trainer.epsilon_high = before
 
 
 class _Call:

@@ -6,8 +6,8 @@ travels with the batch, through TRL's shuffling and splitting.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,14 @@ OLD = "trimtab_shadow_old_logps"
 
 Shadow = Callable[[], AbstractContextManager[Any]]
 """Makes a context in which the trained model computes in BF16."""
+
+
+@contextmanager
+def own_randomness() -> Iterator[None]:
+    """A forward pass in here leaves the run's random numbers as they were: dropout draws some."""
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices):
+        yield
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +45,6 @@ class Twin:
         """What `score(model, ...)`, TRL's method, gives in BF16, [B, T] without gradient."""
         other = isinstance(self.shadow, torch.nn.Module)
         context = nullcontext() if other else self.shadow()
-        with torch.no_grad(), context:
+        with torch.no_grad(), own_randomness(), context:
             logprobs: Tensor = score(self.shadow if other else model, *args, **kwargs)[0]
         return logprobs.detach()

@@ -19,29 +19,56 @@ def test_an_override_is_put_and_lifted_to_the_very_value_that_ours_is_only_a_lik
     panel = low(trainer)
     own = panel.own()
     assert own == Controls(clip_low=1.0)
-    assert panel.turn(own.overlaid({"clip_low": 0.2})) == ()
+    assert panel.turn({"clip_low": 0.2}) == ()
     assert trainer.eps == 0.2
     assert panel.own() == own  # what was put from here is not the run's own
-    panel.turn(panel.own())
+    panel.turn({})
     assert trainer.eps == 10.0
 
 
 def test_a_schedule_of_the_run_moves_its_own_value_also_under_an_override() -> None:
     trainer = SimpleNamespace(eps=0.3)
     panel = low(trainer)
-    panel.turn(panel.own().overlaid({"clip_low": 0.1}))
+    panel.turn({"clip_low": 0.1})
     trainer.eps = 0.25  # the run's schedule
     assert panel.own().clip_low == 0.25
-    panel.turn(panel.own().overlaid({"clip_low": 0.1}))
+    panel.turn({"clip_low": 0.1})
     assert trainer.eps == 0.1
     panel.release()
     assert trainer.eps == 0.25
 
 
+def test_nothing_overridden_is_nothing_put_whatever_our_controls_can_express() -> None:
+    trainer = SimpleNamespace(eps=1e9, high="adaptive")
+    panel = Panel({"clip_low": Knob.attribute(trainer, "eps"), "clip_high": Knob.attribute(trainer, "high")})
+    panel.own()
+    panel.turn({})
+    assert (trainer.eps, trainer.high) == (1e9, "adaptive")
+
+
+def test_what_is_read_in_the_middle_of_a_release_takes_nothing_from_the_rest() -> None:
+    trainer = SimpleNamespace(eps=0.3, high=0.2)
+
+    class Reading:
+        """A knob at whose putting back training reads all of them, as another thread may."""
+
+        def __call__(self, value: float) -> None:
+            trainer.eps = value
+            if value == 0.3:  # it is put back
+                panel.own()
+
+    low = Knob(get=lambda: trainer.eps, put=Reading())
+    panel = Panel({"clip_low": low, "clip_high": Knob.attribute(trainer, "high")})
+    panel.own()
+    panel.turn({"clip_low": 0.1, "clip_high": 0.5})
+    panel.release()
+    assert (trainer.eps, trainer.high) == (0.3, 0.2)
+
+
 def test_release_leaves_what_somebody_else_has_set_since() -> None:
     trainer = SimpleNamespace(eps=0.3)
     panel = low(trainer)
-    panel.turn(panel.own().overlaid({"clip_low": 0.1}))
+    panel.turn({"clip_low": 0.1})
     trainer.eps = 0.4
     panel.release()
     assert trainer.eps == 0.4
@@ -51,7 +78,7 @@ def test_a_value_that_no_control_can_express_stands_at_the_default_and_comes_bac
     trainer = SimpleNamespace(eps="adaptive")
     panel = Panel({"clip_low": Knob.attribute(trainer, "eps")})
     assert panel.own() == Controls()
-    panel.turn(panel.own().overlaid({"clip_low": 0.1}))
+    panel.turn({"clip_low": 0.1})
     assert trainer.eps == 0.1
     panel.release()
     assert trainer.eps == "adaptive"
@@ -66,7 +93,7 @@ def test_what_the_trainer_will_not_take_is_named_and_the_rest_is_turned() -> Non
 
     trainer = SimpleNamespace(high=0.2)
     panel = Panel({"clip_low": Knob.attribute(Frozen(), "eps"), "clip_high": Knob.attribute(trainer, "high")})
-    refused = panel.turn(panel.own().overlaid({"clip_low": 0.1, "clip_high": 0.3}))
+    refused = panel.turn({"clip_low": 0.1, "clip_high": 0.3})
     assert refused == (("clip_low", "TypeError: eps is frozen"),)
     assert trainer.high == 0.3
 
@@ -76,7 +103,7 @@ def test_a_knob_for_a_restart_is_never_turned_and_says_why() -> None:
     panel = Panel(
         {"clip_low": Knob.attribute(trainer, "eps", liveness=Liveness.RESTART, reason="the loss is compiled")}
     )
-    panel.turn(panel.own().overlaid({"clip_low": 0.1}))
+    panel.turn({"clip_low": 0.1})
     assert trainer.eps == 0.2
     refusal = panel.capabilities().refusal("clip_low", 0.1)
     assert refusal == "clip_low: restart in this trainer: the loss is compiled"

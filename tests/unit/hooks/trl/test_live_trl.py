@@ -277,17 +277,25 @@ def test_centering_is_refused_with_the_reason(tmp_path: Path, settings: dict[str
 
 
 def test_a_dual_clip_that_would_clip_rewarded_tokens_too_is_refused(tmp_path: Path) -> None:
-    trainer = runs.grpo(tmp_path)
+    trainer = runs.grpo(tmp_path, steps=4)
     attachment = attach(trainer, "memory:", job="run")
     runs.wish(attachment, 1, dual_clip=1.1)
-    attachment.end_step(step=0)
-    attachment.end_step(step=1)
-    assert trainer.args.delta is None
-    attachment.detach()
+    trainer.train()
     assert runs.sent(attachment)[-1].refusals == (
-        "dual_clip: the trainer would not take it: ValueError: delta 1.1 would clip rewarded tokens too; give 1.2 "
-        "(1 + clip_high) or more",
+        "dual_clip: 1.1 would clip rewarded tokens too; give 1.2 (1 + clip_high) or more",
     )
+
+
+def test_a_dual_clip_is_in_the_loss_and_not_in_the_arguments_that_others_share(tmp_path: Path) -> None:
+    case = Case(tmp_path)
+    steered(case, dual_clip=1.25)
+    seen = []
+    score = case.trainer._get_per_token_logps_and_entropies
+    case.trainer._get_per_token_logps_and_entropies = lambda *given, **named: (
+        seen.append(case.trainer.args.delta) or score(*given, **named)
+    )
+    case.trainer.compute_loss(case.trainer.model, case.inputs)
+    assert (seen, case.trainer.args.delta) == ([1.25], None)
 
 
 @pytest.mark.parametrize("name", ["objective", "aggregation", "advantage"])
