@@ -13,7 +13,6 @@ from real_frameworks import needs, real
 from rigs.areal import ArealRig, PPOActor
 
 from trimtab.hooks import areal
-from trimtab.hooks.controls import Controls
 from trimtab.hooks.records import Command
 
 ABSENT = [f"areal.{name}" for name in ("api", "infra", "experimental", "engine")] + [
@@ -89,7 +88,7 @@ def test_one_bound_for_both_sides_lets_each_be_turned_by_itself() -> None:
     rig.attach()
     rig.step()
     assert rig.attachment is not None
-    rig.attachment.turn(Controls(clip_low=0.1, clip_high=0.2))
+    rig.attachment.panel.turn({"clip_low": 0.1, "clip_high": 0.2})
     rig.step()
     assert (rig.used["low"], rig.used["high"]) == (0.1, 0.2)
     rig.close()

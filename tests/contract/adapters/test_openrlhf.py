@@ -94,7 +94,7 @@ def test_truncation_by_another_statistic_than_the_ratio_of_tokens_is_refused_and
     loss = OpenRlhfRig().trainer.actor_loss_fn
     loss.is_correction_level, loss.is_correction_mode = "seq", "mask"
     panel = openrlhf.panel_of(loss)
-    refused = panel.turn(panel.own().overlaid({"importance": "tis"}))
+    refused = panel.turn({"importance": "tis"})
     assert [name for name, _ in refused] == ["importance"]
     assert (loss.is_correction_level, loss.is_correction_mode) == ("seq", "mask")
 

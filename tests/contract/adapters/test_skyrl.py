@@ -91,7 +91,7 @@ def test_only_the_policys_loss_is_told_and_only_what_has_changed() -> None:
     steering = skyrl.Steering(rig.cfg.trainer.algorithm, recorded=True)
     assert steering.config() == {}
     panel = steering.panel()
-    panel.turn(panel.own().overlaid({"clip_low": 0.1, "importance": "none", "importance_high": 3.0}))
+    panel.turn({"clip_low": 0.1, "importance": "none", "importance_high": 3.0})
     assert steering.config() == {
         "eps_clip_low": 0.1,
         "off_policy_correction": {"tis_ratio_type": None, "token_tis_ratio_clip_high": 3.0},

@@ -138,16 +138,16 @@ def test_the_driver_turns_the_correction_and_puts_back_what_was() -> None:
     panel = Steering(trainer_with(config)).panel()
     own = panel.own()
     assert (own.importance, own.importance_high) == ("none", 2.0)
-    panel.turn(own.overlaid({"importance": "tis", "importance_high": 3.0, "importance_level": "sequence"}))
+    panel.turn({"importance": "tis", "importance_high": 3.0, "importance_level": "sequence"})
     assert (config["rollout_is"], config["rollout_is_threshold"]) == ("sequence", 3.0)
-    panel.turn(own)
+    panel.turn({})
     assert config == {"rollout_is": None, "rollout_is_threshold": 2.0, "bypass_mode": False}
 
 
 def test_what_the_correction_cannot_do_is_refused_and_changes_nothing() -> None:
     config: dict[str, Any] = {"rollout_is": "token", "rollout_is_threshold": 2.0, "bypass_mode": False}
     panel = Steering(trainer_with(config)).panel()
-    refused = panel.turn(panel.own().overlaid({"importance_low": 0.5, "importance_level": "geometric"}))
+    refused = panel.turn({"importance_low": 0.5, "importance_level": "geometric"})
     assert [name for name, _ in refused] == ["importance_low", "importance_level"]
     assert config == {"rollout_is": "token", "rollout_is_threshold": 2.0, "bypass_mode": False}
 
@@ -195,9 +195,9 @@ def test_the_loss_is_put_in_place_by_verls_own_call_and_the_batch_carries_change
     rig.trainer.actor_rollout_wg.update_actor = update_actor  # type: ignore[method-assign]
     rig.step()
     assert rig.attachment is not None
-    rig.attachment.turn(rig.attachment.panel.own().overlaid({"dual_clip": float("inf"), "clip_low": 0.1}))
+    rig.attachment.panel.turn({"dual_clip": float("inf"), "clip_low": 0.1})
     rig.step()
-    rig.attachment.turn(rig.attachment.panel.own())
+    rig.attachment.panel.turn({})
     rig.step()
     assert seen == [None, '{"clip_low": 0.1, "dual_clip": 10000000000.0}', None]
     rig.close()
@@ -267,7 +267,7 @@ def test_the_released_trainer_is_attached_in_every_mode(monkeypatch: pytest.Monk
     trainer.on_train_begin()
     attachment = trainer.trimtab
     assert (sent[0].func, sent[0].keywords["config"].clip_ratio_high) == (verl.ppo_loss, 0.28)
-    attachment.turn(attachment.panel.own().overlaid({"clip_high": 0.1, "importance": "tis"}))
+    attachment.panel.turn({"clip_high": 0.1, "importance": "tis"})
     assert trainer.config.algorithm.rollout_correction.rollout_is == "token"
     assert attachment.panel.own().clip_high == 0.28
     trainer.on_step_end()
