@@ -12,9 +12,9 @@ from trimtab.api.cli.errors import UsageError
 from trimtab.api.cli.options import Token, Url
 from trimtab.api.cli.screen import Console
 from trimtab.api.client import DEFAULT_URL
-from trimtab.hooks.armed.contact import ContactError, ask, wake
+from trimtab.hooks.armed.contact import ask, wake
 from trimtab.hooks.armed.inject import Stop, injector
-from trimtab.hooks.armed.process import Process, ProcessError, by_command, owned, process
+from trimtab.hooks.armed.process import ContactError, Process, ProcessError, by_command, owned, process
 from trimtab.hooks.records import check_job
 
 Pid = Annotated[int | None, typer.Option(min=1, help="Number of the process.", show_default=False)]
@@ -120,7 +120,11 @@ def _tell(answer: dict[str, Any], sentence: str, as_json: bool) -> None:
         print(json.dumps({name: value for name, value in answer.items() if name != "nonce"}))
         return
     console = Console(soft_wrap=True, highlight=False)
-    console.print(sentence.format_map(answer))
+    try:
+        told = sentence.format_map(answer)
+    except KeyError as error:
+        raise UsageError(f"the process has done it and answers without {error}: it has another trimtab") from error
+    console.print(told)
     if "stopped_seconds" in answer:
         stopped, apart = (1000 * answer[f"stopped_{name}"] for name in ("seconds", "resolution_seconds"))
         console.print(f"its main thread was seen stopped for {stopped:.1f} ms, by samples at most {apart:.1f} ms apart")

@@ -3,33 +3,26 @@ answer is waited for."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import trimtab
-from trimtab.hooks.armed.process import Process, ProcessError, owned, process
-from trimtab.hooks.armed.stub import folders, key, unsafe
-
-POLL_SECONDS = 0.005
-
-
-class ContactError(RuntimeError):
-    """The process could not be asked, does not answer, or answers that it cannot; the message says why."""
+from trimtab.hooks.armed.private_folder import POLL_SECONDS, PrivateFolder, private_folder, there
+from trimtab.hooks.armed.process import ContactError, Process, ProcessError, owned, process
+from trimtab.hooks.armed.stub import key
 
 
 def wake(found: Process) -> None:
     """Tell an armed process that there is a request.
 
     Raises:
-        ContactError: it is not armed.
+        ContactError: it is not armed, or it cannot be signalled.
         ProcessError: it has ended.
     """
     if not found.handles_sigurg:
@@ -39,14 +32,18 @@ def wake(found: Process) -> None:
         )
     try:
         handle = os.pidfd_open(found.pid)
+        try:
+            if process(found.pid).start != found.start:
+                raise ProcessError(f"pid: process {found.pid} has ended, and another has its number now")
+            signal.pidfd_send_signal(handle, signal.SIGURG)
+        finally:
+            os.close(handle)
     except ProcessLookupError as error:
         raise ProcessError(f"pid: process {found.pid} has ended") from error
-    try:
-        if process(found.pid).start != found.start:
-            raise ProcessError(f"pid: process {found.pid} has ended, and another has its number now")
-        signal.pidfd_send_signal(handle, signal.SIGURG)
-    finally:
-        os.close(handle)
+    except OSError as error:
+        raise ContactError(
+            f"process {found.pid} cannot be signalled ({error.strerror}); run this as its user, where it runs"
+        ) from error
 
 
 def ask(
@@ -65,38 +62,37 @@ def ask(
         ProcessError: it is another user's, or has ended.
     """
     owned(found)
-    folder = _folder(found)
     nonce = secrets.token_hex(8)
     site = str(Path(trimtab.__file__).resolve().parents[1])
     told = {"nonce": nonce, "by": os.getpid(), "site": site, **request}
-    with _alone(folder, timeout):
-        _sweep(folder, found)
-        path = folder / key(found.inner_pid, found.start)
-        asked, answered = path.with_suffix(".request"), path.with_suffix(".answer")
-        _write(asked, json.dumps(told), found.uid)
+    name = key(found.inner_pid, found.start)
+    with private_folder(found) as folder, folder.alone(timeout):
+        folder.sweep(found)
+        folder.write(f"{name}.request", json.dumps(told))
         try:
             waking(found)
-            answer = _awaited(found, asked, answered, nonce, timeout)
+            answer = _awaited(found, folder, name, nonce, timeout)
         finally:
-            asked.unlink(missing_ok=True)
-            answered.unlink(missing_ok=True)
+            folder.remove(f"{name}.request")
+            folder.remove(f"{name}.answer")
     if "error" in answer:
-        raise ContactError(f"process {found.pid} answers: {answer['error']}")
+        raise ContactError(f"process {found.pid} answers: {' '.join(str(answer['error']).split())}")
     return answer
 
 
-def _awaited(found: Process, asked: Path, answered: Path, nonce: str, timeout: float) -> dict[str, Any]:
+def _awaited(found: Process, folder: PrivateFolder, name: str, nonce: str, timeout: float) -> dict[str, Any]:
     until = time.monotonic() + timeout
     while time.monotonic() < until:
-        if answered.exists():
-            answer: dict[str, Any] = json.loads(answered.read_bytes())
+        data = folder.read(f"{name}.answer")
+        if data is not None:
+            answer = _answer(found, data)
             if answer["nonce"] in (nonce, None):
                 return answer
-            answered.unlink()  # of a command that did not wait for it
-        if not _there(key(found.pid, found.start)):
+            folder.remove(f"{name}.answer")  # of a command that did not wait for it
+        if not there(key(found.pid, found.start)):
             raise ContactError(f"process {found.pid} ended before it answered")
         time.sleep(POLL_SECONDS)
-    if asked.exists():
+    if folder.has(f"{name}.request"):
         raise ContactError(
             f"process {found.pid} has not looked at the request in {timeout:g} s: its main thread has been in one call "
             "of C code all the while, or the program has put a handler of its own in the place of trimtab's; nothing "
@@ -108,74 +104,14 @@ def _awaited(found: Process, asked: Path, answered: Path, nonce: str, timeout: f
     )
 
 
-def _folder(found: Process) -> Path:
-    """The private folder of the process's user, as that process sees the file system; made where there is none.
-
-    Raises:
-        ContactError: there is one that others can use, or none can be made.
-    """
-    root = f"/proc/{found.pid}/root"
+def _answer(found: Process, data: bytes) -> dict[str, Any]:
+    """The answer that a file holds. Raises `ContactError` where it is none."""
     try:
-        own = os.stat(root)
-        root = "" if os.path.samestat(own, os.stat("/")) else root
-    except OSError:
-        root = ""  # what it sees cannot be told; most likely what we see
-    first, second = (Path(root + folder) for folder in folders(found.uid))
-    folder = first if first.parent.is_dir() and not unsafe(str(first.parent), found.uid) else second
-    try:
-        folder.mkdir(mode=0o700)
-        if os.geteuid() != found.uid:
-            os.chown(folder, found.uid, -1)
-    except FileExistsError:
-        pass
-    except OSError as error:
-        raise ContactError(f"no folder for requests can be made: {error}") from error
-    if why := unsafe(str(folder), found.uid):
-        raise ContactError(f"requests are not safe there: {why}; remove it and ask again")
-    return folder
-
-
-@contextmanager
-def _alone(folder: Path, timeout: float) -> Iterator[None]:
-    """Keep other commands out, so that processes are asked one at a time."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    until = time.monotonic() + timeout
-    try:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() >= until:
-                    raise ContactError(f"another command has been at work in {folder} for {timeout:g} s") from error
-                time.sleep(POLL_SECONDS)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _sweep(folder: Path, found: Process) -> None:
-    """Remove what commands that were killed have left: this process's files, and those of processes that ended."""
-    for path in folder.iterdir():
-        name = path.name.partition(".")[0]
-        if name == key(found.inner_pid, found.start) or (found.pid == found.inner_pid and not _there(name)):
-            path.unlink(missing_ok=True)
-
-
-def _there(name: str) -> bool:
-    """Whether the process lives that `key` gave this name."""
-    pid, _, start = name.partition("-")
-    try:
-        return process(int(pid)).start == start
-    except ValueError:
-        return False
-
-
-def _write(path: Path, text: str, uid: int) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        if os.geteuid() != uid:
-            os.fchown(handle, uid, -1)
-        os.write(handle, text.encode())
-    finally:
-        os.close(handle)
+        answer = json.loads(data)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict) or "nonce" not in answer:
+        raise ContactError(
+            f"process {found.pid} gives an answer that is none; whether it did what was asked is not known: ask again"
+        )
+    return answer

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trimtab.hooks.armed import idle_thread, stub
-from trimtab.hooks.armed.contact import ContactError
-from trimtab.hooks.armed.process import Process, python_of
+from trimtab.hooks.armed.process import ContactError, Process, python_of
 
 REMOTE_EXEC = (3, 14)
 """First version of Python that takes code from outside by itself."""

@@ -19,6 +19,10 @@ class ProcessError(ValueError):
     """There is no such process, or it is not one to be contacted; the message says why and what to do."""
 
 
+class ContactError(RuntimeError):
+    """The process could not be asked, does not answer, or answers that it cannot; the message says why."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
     """A process at the moment it was looked at."""
@@ -46,7 +50,7 @@ def process(pid: int) -> Process:
     """The process `pid`.
 
     Raises:
-        ProcessError: there is none, it has ended, or this machine has no `/proc`.
+        ProcessError: there is none, it has ended, `pid` is a thread's, or this machine has no `/proc`.
     """
     home = Path(f"/proc/{pid}")
     try:
@@ -57,6 +61,9 @@ def process(pid: int) -> Process:
         if not Path("/proc/self/stat").exists():
             raise ProcessError("processes are looked at in /proc, which only Linux has") from error
         raise ProcessError(f"pid: there is no process {pid}") from error
+    leader = int(fields.get("Tgid", str(pid)))
+    if leader != pid:
+        raise ProcessError(f"pid: {pid} is a thread of process {leader}; give {leader}")
     if fields["State"].split()[0] in "ZX":
         raise ProcessError(f"pid: process {pid} has ended")
     caught = int(fields["SigCgt"], 16)

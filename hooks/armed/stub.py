@@ -44,7 +44,11 @@ def key(pid: int, start: str) -> str:
 
 def unsafe(folder: str, uid: int) -> str | None:
     """Why `folder` is not one that nobody but user `uid` (and root) can write into or read, or None where it is."""
-    found = os.lstat(folder)
+    return fault(folder, os.lstat(folder), uid)
+
+
+def fault(folder: str, found: os.stat_result, uid: int) -> str | None:
+    """`unsafe`, of what was found there."""
     if found.st_mode & 0o170000 != 0o040000:
         return f"{folder} is not a folder"
     if found.st_uid != uid:

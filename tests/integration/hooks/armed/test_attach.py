@@ -15,8 +15,8 @@ import trimtab
 from trimtab.api.client import Client
 from trimtab.api.server import running
 from trimtab.api.service import Service
-from trimtab.hooks.armed.contact import ContactError, ask
-from trimtab.hooks.armed.process import process
+from trimtab.hooks.armed.contact import ask
+from trimtab.hooks.armed.process import ContactError, process
 from trimtab.hooks.armed.stub import folders, key
 from trimtab.storage.values import EntryKind
 

@@ -15,9 +15,9 @@ from armed_loop import Loop
 from armed_runs import LOOP, TRAINER, Environment, training
 
 from trimtab.hooks.armed import idle_thread
-from trimtab.hooks.armed.contact import ContactError, ask
+from trimtab.hooks.armed.contact import ask
 from trimtab.hooks.armed.inject import CODE, injector, permissions
-from trimtab.hooks.armed.process import process, python_of
+from trimtab.hooks.armed.process import ContactError, process, python_of
 from trimtab.hooks.armed.stub import NAME
 from trimtab.hooks.armed.stub import __file__ as stub_file
 

@@ -14,8 +14,8 @@ from armed_loop import Loop
 from armed_runs import LOOP, Environment, training
 
 from trimtab.hooks.armed import stub
-from trimtab.hooks.armed.contact import ContactError, ask
-from trimtab.hooks.armed.process import ProcessError, owned, process
+from trimtab.hooks.armed.contact import ask
+from trimtab.hooks.armed.process import ContactError, ProcessError, owned, process
 
 ATTACH = {
     "do": "attach",
