@@ -187,6 +187,7 @@ class Telling:
         lag = "the log does not say when" if behind is None else f"read {behind:.1f} s after it was logged"
         left_out = {
             "damaged records": counts.damaged,
+            "files cut or gone, of which a rest may be lost": counts.cut_off,
             "values without a step": assembly.stepless,
             "shares outside [0, 1]": counts.impossible,
             "values too many": counts.too_many,

@@ -30,6 +30,8 @@ class Counts:
     not_numbers: int = 0
     impossible: int = 0
     too_many: int = 0
+    cut_off: int = 0
+    """Files that were cut or are gone, of which a rest may be lost."""
     refused: int = 0
     """Summaries that the agent will never take."""
 

@@ -84,5 +84,17 @@ def chunk(path: Path, place: Mapping[str, Any], most: int = PIECE) -> Chunk:
         return Chunk(data=data, offset=offset, begun=begun, identity=identity, size=found.st_size)
 
 
+def moved(path: Path, place: Mapping[str, Any]) -> Path | None:
+    """Where the file of a place lies that another has replaced at `path`: under another name in the same folder, as a
+    rotation leaves it. None where it is gone."""
+    try:
+        with os.scandir(path.parent) as entries:
+            found = [Path(entry.path) for entry in entries if entry.inode() == place.get("inode")]
+        same = (each for each in found if each.name != path.name and not chunk(each, place, 0).begun)
+        return next(same, None)
+    except (OSError, TailError):
+        return None
+
+
 def _digest(head: bytes) -> str:
     return hashlib.sha256(head).hexdigest()[:16]

@@ -1,7 +1,8 @@
 """JSON lines: verl's file logger, prime-rl's FileMonitor and token exports, and any `{"step": ...}`.
 
 One object a line. verl's has its numbers under `data`, prime-rl's a `time` beside them, and a step may be called what
-HF calls it. A line without its end is left until it has one; one that is longer than `LONGEST` is passed over.
+HF calls it. A line without its end is left until it has one; one that is longer than `LONGEST` is passed over. Of a
+file that was renamed the rest is read before the one in its place.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from trimtab.api.tail.files import PIECE, chunk
+from trimtab.api.tail.files import PIECE, Chunk, chunk, moved
 from trimtab.api.tail.source import Piece, Place, Row, Skipped
-from trimtab.api.tail.values import number, numbers, parsed, step_of
+from trimtab.api.tail.values import numbers, parsed, step_of, time_of
 
 LONGEST = PIECE
 """Bytes of a line."""
@@ -34,7 +35,8 @@ class JsonLines:
 
     def read(self, place: Place) -> Piece:
         """The rows of the whole lines since `place`."""
-        found, skipped = chunk(self.path, place), Skipped()
+        skipped = Skipped()
+        found, is_rest = self._next(place, skipped)
         passing = bool(place.get("passing")) and not found.begun
         rows: list[Row] = []
         used = found.data.rfind(b"\n") + 1
@@ -47,15 +49,31 @@ class JsonLines:
         if not used and len(found.data) >= LONGEST:
             skipped.damaged += not passing
             passing, used = True, len(found.data)
+        elif not used and is_rest:  # nobody will write its end
+            row = None if passing else self._row(found.data, skipped)
+            rows += [] if row is None else [row]
+            used = len(found.data)
         if found.begun:
             rows.insert(0, Row(step=None, restart=True))
         offset = found.offset + used
         return Piece(
             rows=tuple(rows),
             place=found.place(offset, **({"passing": True} if passing else {})),
-            more=used > 0 and offset < found.size and len(found.data) == PIECE,
+            more=is_rest or (used > 0 and offset < found.size and len(found.data) == PIECE),
             skipped=skipped,
         )
+
+    def _next(self, place: Place, skipped: Skipped) -> tuple[Chunk, bool]:
+        """What is to be read now, and whether it is the rest of a file that another has replaced."""
+        found = chunk(self.path, place)
+        if found.begun:
+            old = moved(self.path, place)
+            rest = None if old is None else chunk(old, place)
+            if rest is None or rest.begun:
+                skipped.cut_off += 1
+            elif rest.data:
+                return rest, True
+        return found, False
 
     def end(self) -> Place:
         """Behind the last whole line, as far as one look at the file's end tells."""
@@ -84,7 +102,7 @@ def row_of(record: dict[str, Any], skipped: Skipped) -> Row:
     """The row that an object is."""
     name = next((each for each in STEPS if each in record), None)
     step = None if name is None else step_of(record[name])
-    times = ((each, number(record.get(each))) for each in TIMES)
+    times = ((each, time_of(record.get(each))) for each in TIMES)
     when = next(((each, found) for each, found in times if found is not None and found >= _EARLIEST), None)
     apart = {name, None if when is None else when[0]}
     rest = {key: value for key, value in record.items() if key not in apart}

@@ -57,6 +57,7 @@ def merged(parts: Sequence[Part]) -> Piece:
         offset, at = part.chunk.offset, -math.inf
         if part.chunk.begun:
             rows.append((-math.inf, Row(step=None, restart=True)))
+            skipped.cut_off += 1
         for entry in part.entries:
             at = at if entry.row is None or entry.row.time is None else max(at, entry.row.time)
             if at > until:

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from trimtab.api.tail import sqlite
 from trimtab.api.tail.source import Piece, Place, Row, Skipped, TailError
-from trimtab.api.tail.values import number, step_of
+from trimtab.api.tail.values import number, step_of, time_of
 
 COLUMNS = frozenset({"run_uuid", "key", "value", "timestamp", "step", "is_nan"})
 """Of the table, by which it is told."""
@@ -55,7 +55,7 @@ class MlflowDatabase:
             if read is None or not isinstance(key, str):
                 skipped.not_numbers += 1
                 continue
-            when = number(time)
+            when = time_of(time)
             rows.append(Row(step=step_of(step), time=None if when is None else when / 1000, values={key: read}))
         row = found[-1][0] if found else after
         more = len(found) == sqlite.BATCH

@@ -9,7 +9,7 @@ from typing import ClassVar
 from trimtab.api.tail.files import PIECE, chunk, unreadable
 from trimtab.api.tail.merging import Entry, Part, merged
 from trimtab.api.tail.source import Piece, Place, Row, Skipped, TailError
-from trimtab.api.tail.values import number, step_of
+from trimtab.api.tail.values import number, step_of, time_of
 
 FOLDER = "metrics"
 MOST_FILES = 2048
@@ -68,7 +68,7 @@ def _row(key: str, line: bytes) -> Row | None:
     if len(words) not in (2, 3):
         return None
     try:
-        time = float(words[0])
+        time = time_of(float(words[0]))
     except ValueError:
         return None
     value = number(words[1])
@@ -77,5 +77,5 @@ def _row(key: str, line: bytes) -> Row | None:
             value = float(words[1])
         except ValueError:
             return None
-    step = step_of(float(words[2])) if len(words) == 3 and words[2].lstrip("-").isdigit() else 0
-    return Row(step=step, time=time / 1000, values={key: value})
+    step = step_of(words[2]) if len(words) == 3 else 0
+    return Row(step=step, time=None if time is None else time / 1000, values={key: value})

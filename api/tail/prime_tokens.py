@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from trimtab.api.tail.files import reading, unreadable
 from trimtab.api.tail.source import Piece, Place, Row, Skipped
-from trimtab.api.tail.values import parsed
+from trimtab.api.tail.values import parsed, step_of
 
 WHOLE = "STABLE"
 """The file that says that a step is whole."""
@@ -42,17 +42,18 @@ class _Sums:
     missing: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTED, 0))
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """A sequence. Raises `ValueError`, `KeyError` or `TypeError` where it is none."""
+        """A sequence. Raises what there is to raise where it is none, and is as it was then."""
         positions = record["position_ids"]
         live = [i for i, kept in enumerate(record["loss_mask"]) if kept and positions[i] != 0]
+        found = {name: [float(record[name][i]) for i in live if record[name][i] is not None] for name in _MEANS}
+        totals = {name: math.fsum(values) for name, values in found.items()}
+        missing = {name: sum(record[name][i] is None for i in live) for name in _COUNTED}
         self.tokens += len(live)
         for name in _MEANS:
-            values = [record[name][i] for i in live]
-            found = [float(value) for value in values if value is not None]
-            self.total[name] += math.fsum(found)
-            self.count[name] += len(found)
+            self.total[name] += totals[name]
+            self.count[name] += len(found[name])
         for name in _COUNTED:
-            self.missing[name] += sum(record[name][i] is None for i in live)
+            self.missing[name] += missing[name]
 
     def values(self) -> dict[str, float]:
         """What is told of the step."""
@@ -95,9 +96,11 @@ class PrimeTokens:
         """When each step was whole, nanoseconds, by its number."""
         try:
             folders = [each for each in self.path.iterdir() if each.name.startswith(_STEP)]
-            marks = {each.name[len(_STEP) :]: each / WHOLE for each in folders}
+            steps = {step_of(each.name[len(_STEP) :]): each for each in folders}
             return {
-                int(name): mark.stat().st_mtime_ns for name, mark in marks.items() if name.isdigit() and mark.exists()
+                step: (each / WHOLE).stat().st_mtime_ns
+                for step, each in steps.items()
+                if step is not None and each.name == f"{_STEP}{step}" and (each / WHOLE).exists()
             }
         except OSError as error:
             raise unreadable(self.path, error) from error
@@ -114,6 +117,6 @@ class PrimeTokens:
                         continue
                     try:
                         sums.add(parsed(line))
-                    except (ValueError, KeyError, TypeError, IndexError):
+                    except (ValueError, KeyError, TypeError, IndexError, OverflowError):
                         skipped.damaged += 1
         return sums

@@ -39,11 +39,14 @@ class Skipped:
     """Records that are not what they should be: a checksum, a line that is no JSON, one that is far too long."""
     not_numbers: int = 0
     """Values that are no numbers, such as texts and tables."""
+    cut_off: int = 0
+    """Files that were cut, or replaced and are gone: what they held beyond the place is lost, if there was anything."""
 
     def add(self, other: Skipped) -> None:
         """Count those of another, too."""
         self.damaged += other.damaged
         self.not_numbers += other.not_numbers
+        self.cut_off += other.cut_off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

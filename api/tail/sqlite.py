@@ -39,6 +39,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
     try:
         connection = sqlite3.connect(f"file:{quote(str(path.resolve()))}?{how}", uri=True, timeout=BUSY_S)
         try:
+            connection.text_factory = lambda data: data.decode(errors="replace")  # one text that is none ends nothing
             connection.execute("PRAGMA query_only = ON")
             yield connection
         finally:

@@ -76,7 +76,8 @@ def summary_of(
     step: LoggedStep, found: Mapped, *, job: str, source: str, framework: str, vanished: tuple[str, ...], now: float
 ) -> StepSummary:
     """The summary of a step, read `now`."""
-    lag = None if step.time is None else round(max(now - step.time, 0.0), 3)
+    told = step.time is not None and math.isfinite(step.time)
+    lag = round(max(now - (step.time or 0.0), 0.0), 3) if told else None
     facts = LogFacts(
         source=source, framework=framework, censored=dict(found.censored), vanished=vanished, lag_seconds=lag
     )

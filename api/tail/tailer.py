@@ -7,13 +7,13 @@ agent is away nothing more is read: the log itself keeps it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from trimtab.api.tail.assembly import Assembly, LoggedStep
 from trimtab.api.tail.cursor import Cursor, CursorFile
-from trimtab.api.tail.frameworks import FRAMEWORKS, GENERIC, detected
-from trimtab.api.tail.source import Piece, Source, TailError
+from trimtab.api.tail.frameworks import FRAMEWORKS, GENERIC, Framework, detected
+from trimtab.api.tail.source import Piece, Row, Skipped, Source, TailError
 from trimtab.api.tail.summaries import mapped, summary_of
 from trimtab.api.tail.vanishing import Presence
 from trimtab.hooks.transport.connection import Connection
@@ -103,26 +103,36 @@ class Tailer:
             found = detected(keys)
             cursor = cursor if found is None else replace(cursor, framework=found.name)
         framework = FRAMEWORKS[self._forced or cursor.framework or GENERIC.name]
-        assembly, steps = cursor.assembly.taking(piece.rows, framework.axis, now)
+        assembly, steps, untakable = self._assembled(cursor.assembly, piece.rows, framework, now)
         is_quiet = not piece.more and assembly.open is not None and now - assembly.read_at >= self._quiet_s
         if last or is_quiet:
             assembly, more = assembly.ended(whole=is_quiet)
             steps = [*steps, *more]
-        skipped = piece.skipped
-        if skipped.damaged or skipped.not_numbers:
-            counts = cursor.counts
-            counts = replace(
-                counts,
-                damaged=counts.damaged + skipped.damaged,
-                not_numbers=counts.not_numbers + skipped.not_numbers,
-            )
-            cursor = replace(cursor, counts=counts)
+        cursor = _counted(cursor, piece.skipped, untakable)
         for step in steps:
-            cursor = self._with(cursor, step, now)
+            try:
+                cursor = self._with(cursor, step, now)
+            except Exception:  # whatever it is, the steps behind it are as good as any
+                cursor = _counted(cursor, Skipped(), 1)
         place = dict(piece.place)
         if place == cursor.place and assembly is cursor.assembly and cursor is self.cursor:
             return cursor
         return replace(cursor, place=place, assembly=assembly)
+
+    @staticmethod
+    def _assembled(
+        assembly: Assembly, rows: Iterable[Row], framework: Framework, now: float
+    ) -> tuple[Assembly, list[LoggedStep], int]:
+        """After these rows, the steps that are complete then, and how many rows could not be taken."""
+        steps: list[LoggedStep] = []
+        untakable = 0
+        for row in rows:
+            try:
+                assembly, more = assembly.taking((row,), framework.axis, now)
+                steps += more
+            except Exception:  # whatever it is, the rows behind it are as good as any
+                untakable += 1
+        return assembly, steps, untakable
 
     def _with(self, cursor: Cursor, step: LoggedStep, now: float) -> Cursor:
         framework = FRAMEWORKS[self._forced or cursor.framework or GENERIC.name]
@@ -170,3 +180,17 @@ class Tailer:
     def _keep(self, cursor: Cursor) -> None:
         self._store.store(cursor)
         self.cursor = cursor
+
+
+def _counted(cursor: Cursor, skipped: Skipped, untakable: int) -> Cursor:
+    """With what was passed over, and what could not be taken, which is damaged too."""
+    if not (skipped.damaged or skipped.not_numbers or skipped.cut_off or untakable):
+        return cursor
+    counts = cursor.counts
+    counts = replace(
+        counts,
+        damaged=counts.damaged + skipped.damaged + untakable,
+        not_numbers=counts.not_numbers + skipped.not_numbers,
+        cut_off=counts.cut_off + skipped.cut_off,
+    )
+    return replace(cursor, counts=counts)

@@ -15,7 +15,7 @@ from trimtab.api.tail.merging import Entry, Part, merged
 from trimtab.api.tail.protobuf import BYTES, as_bytes, as_double, as_float, as_signed, fields
 from trimtab.api.tail.source import Piece, Place, Row, Skipped, TailError
 from trimtab.api.tail.tfrecord import records
-from trimtab.api.tail.values import MOST_KEYS
+from trimtab.api.tail.values import MOST_KEYS, step_of, time_of
 
 MARK = "tfevents"
 """In the name of every event file."""
@@ -87,14 +87,14 @@ def _row(payload: bytes, skipped: Skipped) -> Row | None:
     values: dict[str, float] = {}
     for number, _, value in fields(payload):
         if number == _WALL_TIME:
-            time = as_double(value)
+            time = time_of(as_double(value))
         elif number == _STEP:
             step = as_signed(value)
         elif number == _SUMMARY:
             for inner, _, part in fields(as_bytes(value)):
                 if inner == _VALUE:
                     _take(as_bytes(part), values, skipped)
-    return Row(step=step if step >= 0 else None, time=time, values=values) if values else None
+    return Row(step=step_of(step), time=time, values=values) if values else None
 
 
 def _take(message: bytes, values: dict[str, float], skipped: Skipped) -> None:

@@ -52,9 +52,17 @@ def numbers(record: Any, skipped: Skipped, *, prefix: str = "") -> dict[str, flo
 
 
 def step_of(value: Any) -> int | None:
-    """A step, which is a whole number from 0 on; None for anything else."""
+    """A step, which is a whole number from 0 on that a float holds, or its decimal digits; None for anything else."""
+    if isinstance(value, str):
+        value = float(value) if value.isascii() and value.isdecimal() else None
     read = number(value)
     return int(read) if read is not None and read.is_integer() and 0 <= read < 2**53 else None
+
+
+def time_of(value: Any) -> float | None:
+    """A time, which is finite; None for anything else."""
+    read = number(value)
+    return read if read is not None and math.isfinite(read) else None
 
 
 def parsed(text: bytes | str) -> Any:

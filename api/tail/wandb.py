@@ -12,7 +12,7 @@ from typing import ClassVar
 from trimtab.api.tail.files import PIECE, Chunk, chunk
 from trimtab.api.tail.protobuf import BYTES, as_bytes, as_signed, fields
 from trimtab.api.tail.source import Piece, Place, Row, Skipped, TailError
-from trimtab.api.tail.values import MOST_KEYS, number, parsed, step_of
+from trimtab.api.tail.values import MOST_KEYS, number, parsed, step_of, time_of
 from trimtab.api.tail.wandb_log import BLOCK, HEADER, MAGIC, records
 
 VERSIONS = (0,)
@@ -36,6 +36,7 @@ class WandbLog:
         """The rows since `place`."""
         found, skipped = chunk(self.path, place), Skipped()
         rows = [Row(step=None, restart=True)] if found.begun else []
+        skipped.cut_off += found.begun
         data, offset = self._behind_header(found)
         whole = records(data, offset)
         end = offset + whole.end
@@ -92,9 +93,9 @@ def _row(record: bytes, skipped: Skipped) -> Row | None:
             _take(as_bytes(value), values, skipped)
         elif name == _STEP and kind == BYTES:
             step = next((as_signed(inner) for part, _, inner in fields(as_bytes(value)) if part == _NUM), 0)
-    told, time = values.pop("_step", None), values.pop("_timestamp", None)
+    told, time = values.pop("_step", step), time_of(values.pop("_timestamp", None))
     values.pop("_runtime", None)
-    return Row(step=step if told is None else step_of(told), time=time, values=values)
+    return Row(step=step_of(told), time=time, values=values)
 
 
 def _take(item: bytes, values: dict[str, float], skipped: Skipped) -> None:

@@ -1,8 +1,10 @@
 """A log read for a real agent: once each, whatever is killed when; in order; with what it cannot tell."""
 
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tail_runs import Reading, summaries, trl_row, write_rows
@@ -12,8 +14,10 @@ from trimtab.api.client import Client
 from trimtab.api.client.base import ClientError
 from trimtab.api.service import Service
 from trimtab.api.tail.cursor import CursorFile
-from trimtab.api.tail.source import TailError
+from trimtab.api.tail.source import Piece, Place, Row, TailError
+from trimtab.api.tail.tailer import Tailer
 from trimtab.hooks.log_facts import LogFacts
+from trimtab.hooks.transport.connection import Connection
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -214,3 +218,55 @@ def test_it_may_begin_with_what_comes(reading: Reading, service: Service) -> Non
     write_rows(reading.path, [trl_row(step) for step in range(5, 8)])
     tailer.look(last=True)
     assert [one.step for one in summaries(service)] == [5, 6, 7]
+
+
+class Listed:
+    """A log of these rows, whatever they are."""
+
+    kind, quiet_s = "listed", 30.0
+
+    def __init__(self, rows: list[Any]) -> None:
+        self._rows = rows
+
+    def read(self, place: Place) -> Piece:
+        return Piece(rows=tuple(self._rows[place.get("row", 0) :]), place={"row": len(self._rows)})
+
+    def end(self) -> Place:
+        return {"row": len(self._rows)}
+
+
+def test_a_row_that_cannot_be_taken_is_counted_and_ends_nothing(tmp_path: Path, url: str, service: Service) -> None:
+    rows = [
+        Row(step=0, values={"loss": 0.5}),
+        Row(step="2", values={"loss": 0.5}),  # type: ignore[arg-type]
+        Row(step=3, values={"loss": 0.5}),
+        Row(step=4, values={"loss": "text"}),  # type: ignore[dict-item]
+        Row(step=5, values={"loss": 0.5}),
+        Row(step=2**60, values={"loss": 0.5}),
+    ]
+    store, agent = CursorFile(tmp_path / "cursor.json"), Connection(url)
+    tailer = Tailer(Listed(rows), path="/log", job="run", store=store, agent=agent)
+    look = tailer.look(last=True)
+    assert (look.delivered, look.refusal) == (3, "")
+    assert [one.step for one in summaries(service)] == [0, 3, 5]
+    assert tailer.cursor.counts.damaged == 3
+    store.close()
+    agent.hang_up()
+
+
+def test_a_log_that_is_rotated_is_read_whole(reading: Reading, service: Service) -> None:
+    write_rows(reading.path, [trl_row(step) for step in range(3)])
+    tailer = reading.tailer()
+    tailer.look()
+    write_rows(reading.path, [trl_row(step) for step in range(3, 6)])
+    reading.path.rename(f"{reading.path}.1")
+    write_rows(reading.path, [trl_row(step) for step in range(6, 9)])
+    while tailer.look(last=True).more:
+        pass
+    assert [one.step for one in summaries(service)] == list(range(9))
+    assert tailer.cursor.counts.cut_off == 0
+    os.unlink(f"{reading.path}.1")
+    reading.path.unlink()
+    write_rows(reading.path, [trl_row(9)])
+    tailer.look(last=True)
+    assert tailer.cursor.counts.cut_off == 1

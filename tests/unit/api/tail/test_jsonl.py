@@ -86,6 +86,58 @@ def test_another_file_in_its_place_begins_anew(path: Path, tmp_path: Path) -> No
     assert [row.restart for row in source.read(place).rows] == [True, False, False]
 
 
+def rotated(path: Path, tmp_path: Path, rest: str) -> list[list[Row]]:
+    """Rows by look, of a log whose file was renamed with `rest` in it that nobody had read."""
+    source = JsonLines(path)
+    written(path, '{"step": 0, "x": 1}\n')
+    piece = source.read({})
+    written(path, rest)
+    os.rename(path, tmp_path / "metrics.jsonl.1")
+    written(path, '{"step": 3, "x": 1}\n')
+    looks = []
+    while True:
+        piece = source.read(piece.place)
+        looks.append(list(piece.rows))
+        assert piece.skipped.cut_off == 0
+        if not piece.more:
+            return looks
+
+
+def test_the_rest_of_a_file_that_was_renamed_is_read_first(path: Path, tmp_path: Path) -> None:
+    new = [Row(step=None, restart=True), Row(step=3, values={"x": 1.0})]
+    rest = [Row(step=1, values={"x": 1.0}), Row(step=2, values={"x": 1.0})]
+    looks = rotated(path, tmp_path, '{"step": 1, "x": 1}\n{"step": 2, "x": 1}\n')
+    assert looks == [rest, new]
+
+
+def test_the_end_of_a_file_that_was_renamed_needs_no_end_of_its_line(path: Path, tmp_path: Path) -> None:
+    new = [Row(step=None, restart=True), Row(step=3, values={"x": 1.0})]
+    rest = [[Row(step=1, values={"x": 1.0})], [Row(step=2, values={"x": 1.0})]]
+    assert rotated(path, tmp_path, '{"step": 1, "x": 1}\n{"step": 2, "x": 1}') == [*rest, new]
+
+
+def test_a_large_rest_of_a_file_that_was_renamed_is_read_in_pieces(path: Path, tmp_path: Path) -> None:
+    rest = "".join(f'{{"step": 1, "x": 1, "pad": "{"a" * 1000}"}}\n' for _ in range(2 * PIECE // 1000))
+    looks = rotated(path, tmp_path, rest)
+    assert len(looks) > 3
+    assert [row.step for look in looks for row in look] == [*[1] * (2 * PIECE // 1000), None, 3]
+
+
+def test_a_rest_that_may_be_lost_is_counted(path: Path, tmp_path: Path) -> None:
+    source = JsonLines(path)
+    written(path, '{"step": 0, "x": 1}\n{"step": 1, "x": 1}\n')
+    place = source.read({}).place
+    written(path, '{"step": 0, "x": 1}\n', "w")
+    assert source.read(place).skipped.cut_off == 1
+    (tmp_path / "new").write_text('{"step": 5, "x": 1}\n')
+    os.replace(tmp_path / "new", path)
+    piece = source.read(source.read(place).place)
+    assert (piece.skipped.cut_off, piece.skipped.damaged) == (0, 0)
+    (tmp_path / "new").write_text('{"step": 6, "x": 1}\n')
+    os.replace(tmp_path / "new", path)
+    assert source.read(piece.place).skipped.cut_off == 1
+
+
 def test_a_file_that_is_gone_or_not_readable_is_named(path: Path, tmp_path: Path) -> None:
     with pytest.raises(TailError, match=r"metrics\.jsonl: is not there \(any more\); check the path"):
         JsonLines(path).read({})

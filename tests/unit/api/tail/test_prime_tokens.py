@@ -103,3 +103,21 @@ def test_what_is_no_sequence_is_counted(folder: Path) -> None:
     assert piece.rows[0].values["token_export/tokens"] == 2.0
     with pytest.raises(TailError, match="is not there"):
         PrimeTokens(folder / "none").read({})
+
+
+def test_a_number_that_no_float_holds_costs_its_sequence_alone(folder: Path) -> None:
+    export(folder, 0, [[sequence(4), sequence(6, entropy=[10**350] * 6)]], at=1_796_000_000)
+    piece = PrimeTokens(folder).read({})
+    assert piece.skipped.damaged == 1
+    assert piece.rows[0].values["token_export/tokens"] == 2.0  # none of the second's
+
+
+def test_a_folder_with_another_name_is_no_step(folder: Path) -> None:
+    export(folder, 3, [[sequence(4)]], at=1_796_000_000)
+    for name in ("step_\N{SUPERSCRIPT TWO}", "step_04", "step_", "step_-1", "step_1e3", f"step_{2**53}", "step_\u0665"):
+        (folder / name).mkdir()
+        (folder / name / "STABLE").touch()
+    source = PrimeTokens(folder)
+    piece = source.read({})
+    assert ([row.step for row in piece.rows], piece.more) == ([3], False)
+    assert source.end() == piece.place

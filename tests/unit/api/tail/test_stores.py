@@ -143,6 +143,25 @@ def test_files_of_mlflow_are_read_as_they_grow(tmp_path: Path) -> None:
     assert source.read(first.place).rows == (Row(step=2, time=3.0, values={"loss": 0.25}),)
 
 
+def test_no_line_of_mlflow_ends_the_reading(tmp_path: Path) -> None:
+    (tmp_path / "metrics").mkdir()
+    words = ["\N{SUPERSCRIPT TWO}", "--5", "-1", "1.5", "\u0665", "9" * 400]
+    lines = [f"1000 0.5 {word}\n" for word in words] + ["nan 0.5 1\n", "inf 0.5 2\n", "1e999 0.5 3\n", "2000 0.5 4\n"]
+    (tmp_path / "metrics" / "loss").write_text("".join(lines))
+    rows = MlflowFiles(tmp_path).read({}).rows
+    assert [(row.step, row.time) for row in rows] == [(None, 1.0)] * 6 + [(1, None), (2, None), (3, None), (4, 2.0)]
+
+
+def test_a_text_that_is_none_ends_no_reading_of_a_database(tmp_path: Path) -> None:
+    path = tmp_path / "mlflow.db"
+    writer = database(path, MLFLOW, wal=False)
+    writer.execute("INSERT INTO metrics VALUES (CAST(x'6cff' AS TEXT), 0.5, 1000, 'run', 0, 0)")
+    mlflow_rows(writer, [("loss", 0.25, 2000, "run", 1, False)])
+    writer.close()
+    rows = MlflowDatabase(path).read({}).rows
+    assert [(row.step, row.values) for row in rows] == [(0, {"l\ufffd": 0.5}), (1, {"loss": 0.25})]
+
+
 def state(folder: Path, step: int, history: list[dict[str, float]]) -> None:
     checkpoint = folder / f"checkpoint-{step}"
     checkpoint.mkdir(exist_ok=True)

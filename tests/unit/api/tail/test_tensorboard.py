@@ -129,6 +129,46 @@ def test_a_record_larger_than_a_look_is_passed_over(folder: Path) -> None:
     assert [row.step for row in all_rows(TensorBoard(folder))] == [row.step for row in whole]
 
 
+def event(step: int, time: float) -> bytes:
+    """A framed event with the scalar `x`, 0.5."""
+    value = b"\x0a\x01x\x15" + struct.pack("<f", 0.5)
+    summary = b"\x0a" + bytes([len(value)]) + value
+    number, digits = step & (1 << 64) - 1, b""
+    while number > 127:
+        digits, number = digits + bytes([number & 127 | 128]), number >> 7
+    payload = b"\x09" + struct.pack("<d", time) + b"\x10" + digits + bytes([number])
+    payload += b"\x2a" + bytes([len(summary)]) + summary
+    length = struct.pack("<Q", len(payload))
+    return length + struct.pack("<I", masked_crc(length)) + payload + struct.pack("<I", masked_crc(payload))
+
+
+def test_no_step_and_no_time_is_one_that_cannot_be(tmp_path: Path) -> None:
+    events = [
+        (1, 2.0),
+        (2**53 - 1, 3.0),
+        (2**53, 4.0),
+        (2**63 - 1, 5.0),
+        (-1, 6.0),
+        (2, float("nan")),
+        (3, float("-inf")),
+        (4, float("inf")),
+        (5, 7.0),
+    ]
+    (tmp_path / "events.out.tfevents.1").write_bytes(b"".join(event(*each) for each in events))
+    rows = TensorBoard(tmp_path).read({}).rows
+    assert [(row.step, row.time) for row in rows] == [
+        (1, 2.0),
+        (2**53 - 1, 3.0),
+        (None, 4.0),
+        (None, 5.0),
+        (None, 6.0),
+        (2, None),
+        (3, None),
+        (4, None),
+        (5, 7.0),
+    ]
+
+
 def test_files_of_one_folder_are_one_log_in_the_order_of_time(folder: Path) -> None:
     pytest.importorskip("tensorboard")
     from torch.utils.tensorboard import SummaryWriter
