@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from trimtab.api.cli.attach import detach
+from trimtab.api.cli.errors import UsageError
 from trimtab.hooks.armed.contact import ask, wake
 from trimtab.hooks.armed.private_folder import PrivateFolder
 from trimtab.hooks.armed.process import ContactError, Process, ProcessError, process
@@ -123,6 +125,23 @@ def test_an_error_is_one_line(own: Process) -> None:
 
     with pytest.raises(ContactError, match=f"^process {own.pid} answers: one two$"):
         ask(own, {"do": "detach"}, timeout=30, waking=answering)
+
+
+def test_an_answer_that_says_too_little_is_one_line_too(own: Process) -> None:
+    def answering(*_: object) -> None:
+        for each in folders(own.uid):
+            name = Path(each) / key(own.pid, own.start)
+            if name.with_suffix(".request").exists():
+                name.with_suffix(".answer").write_text('{"nonce": null}')
+
+    before = signal.signal(signal.SIGURG, answering)
+    try:
+        with pytest.raises(
+            UsageError, match=r"^the process has done it and answers without 'pid': it has another trimtab"
+        ):
+            detach(pid=own.pid)
+    finally:
+        signal.signal(signal.SIGURG, before)
 
 
 def test_the_number_of_a_thread_names_its_process() -> None:
@@ -239,3 +258,31 @@ def test_root_makes_the_folder_of_a_user_and_follows_no_link_there(theirs: Path,
         with pytest.raises(ContactError, match="is not a folder; remove it and ask again"):
             ask(found, {"do": "detach"}, timeout=0.2, waking=look)
     assert victim.stat().st_uid == 0
+
+
+@ROOT_ONLY
+def test_in_a_root_of_its_own_a_link_leads_root_nowhere(tmp_path: Path, victim: Path) -> None:
+    inside = tmp_path / "root"
+    inside.mkdir(mode=0o755)
+    (inside / "tmp").symlink_to(victim)  # which is another folder from inside, and ours from outside
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.chroot(inside)
+        os.chdir("/")
+        os.setgid(STRANGER)
+        os.setuid(STRANGER)
+        os.write(write, b"ready")
+        signal.pause()
+        os._exit(0)
+    try:
+        assert os.read(read, 5) == b"ready"
+        before = sorted(os.listdir(victim))
+        with pytest.raises(ContactError, match=r"no folder for requests can be made in /proc/\d+/root: it has no /tmp"):
+            ask(process(child), {"do": "detach"}, timeout=1, waking=lambda _: None)
+        assert sorted(os.listdir(victim)) == before
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(read)
+        os.close(write)
