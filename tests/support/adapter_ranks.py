@@ -54,6 +54,16 @@ def ride(name: str, steps: int, *, order: int = -1, broken: tuple[int, int] = (-
     return done
 
 
+def ride_with_order(name: str) -> Ridden:
+    """Six steps, with an order in the third."""
+    return ride(name, 6, order=2)
+
+
+def ride_and_break(name: str) -> Ridden:
+    """Twelve, of which rank 1 fails from the sixth on."""
+    return ride(name, 12, order=2, broken=(1, 5))
+
+
 def meet(size: int, seconds: float, name: str) -> str:
     """Meet as one of `size` ranks; what came of it."""
     from torch import distributed as dist

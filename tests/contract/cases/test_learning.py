@@ -89,7 +89,7 @@ def d37() -> None:
     state, events = told([step_summary(i, scalars={"reward_mean": float(reward)}) for i, reward in enumerate(rewards)])
     assert {name for _, name in fired(events)} == {"reward"}
     assert incident(state, "reward").likely_cause == (
-        "unknown: no earlier sign is firing; missing, since not captured: mismatch, asymmetry, clipping"
+        "unknown: no earlier sign is firing; missing, since not captured: mismatch, asymmetry, clipping, overreach"
     )
     assert state.verdicts["mismatch"].state is State.NOT_OBSERVED
     assert not acted(events)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from adapter_ranks import meet, ride
+from adapter_ranks import meet, ride_and_break, ride_with_order
 from rank_processes import RankProcesses
 
 RANKS = ["areal", "openrlhf", "slime", "prime_rl"]
@@ -44,11 +44,3 @@ def test_an_adapter_that_fails_on_one_rank_comes_off_all_of_them_at_the_same_ste
     assert 0.03125 in first.highs
     assert first.highs[-1] == first.highs[0]
     assert (first.attached, second.attached) == (False, False)
-
-
-def ride_with_order(name: str):  # type: ignore[no-untyped-def]
-    return ride(name, 6, order=2)
-
-
-def ride_and_break(name: str):  # type: ignore[no-untyped-def]
-    return ride(name, 12, order=2, broken=(1, 5))

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from rank_processes import RankProcesses
-from trl_ranks import train_on_rank
+from trl_ranks import train_attached
 
 
 @pytest.fixture(scope="module")
@@ -18,12 +17,8 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankProcesses]:
         yield processes
 
 
-def on_rank(folder: Path, attached: bool) -> dict[str, object]:
-    return train_on_rank(folder, dist.get_rank(), attached=attached)
-
-
 def test_two_processes_report_as_one_and_are_steered_at_the_same_step(ranks: RankProcesses, tmp_path: Path) -> None:
-    first, second = ranks.run(on_rank, tmp_path, True)
+    first, second = ranks.run(train_attached, tmp_path)
     assert (first["processes"], first["failures"], second["failures"]) == (2, 0, 0)
     assert [summary.step for summary in first["sent"]] == [1, 2, 3, 4]
     for summary in first["sent"]:
