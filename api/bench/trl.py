@@ -93,7 +93,7 @@ def _cost(workload: Workload, steps: int, on_step: Callable[[], None]) -> PeerCo
     with tempfile.TemporaryDirectory() as folder:
         pairs = []
         their = turns(_trl_trainer(workload, config, folder, steps + WARM_UP_STEPS), steps + WARM_UP_STEPS, UPDATES)
-        for seconds in their:
+        for seconds, _ in their:
             started = time.perf_counter()
             ours.step()
             pairs.append((time.perf_counter() - started, seconds))

@@ -9,23 +9,38 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def turns(trainer: Any, count: int, updates: int) -> Iterator[float]:
-    """Seconds of each of `count` generations with the `updates` optimizer steps on it; trains in a thread."""
+def turns(trainer: Any, count: int, updates: int) -> Iterator[tuple[float, float]]:
+    """Of each of `count` generations with the `updates` optimizer steps on it: seconds by the clock, and of a processor
+    in the thread that trains, which what others do beside it hardly changes."""
     from transformers import TrainerCallback
 
-    taken: queue.Queue[float] = queue.Queue()
+    taken: queue.Queue[tuple[float, float]] = queue.Queue()
     go = threading.Semaphore(0)
 
     class TakeTurns(TrainerCallback):
-        """Stops the trainer after every batch of responses."""
+        """Stops the trainer before every batch of responses, and tells then what the one before took: until it stands
+        still it draws random numbers."""
+
+        began = 0.0
+        told: tuple[float, float] | None = None
+
+        def tell(self) -> None:
+            if self.told is not None:
+                taken.put(self.told)
+                self.told = None
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
             if state.global_step % updates == 0:
+                self.tell()
                 go.acquire()
+                self.began = time.thread_time()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
             if state.global_step % updates == 0:
-                taken.put(time.perf_counter())
+                self.told = (time.perf_counter(), time.thread_time() - self.began)
+
+        def on_train_end(self, *_: Any, **__: Any) -> None:
+            self.tell()
 
     trainer.add_callback(TakeTurns())  # behind whatever else is called at the end of a step
     thread = threading.Thread(target=trainer.train, daemon=True)
@@ -33,5 +48,6 @@ def turns(trainer: Any, count: int, updates: int) -> Iterator[float]:
     for _ in range(count):
         started = time.perf_counter()
         go.release()
-        yield taken.get() - started
+        ended, worked = taken.get()
+        yield ended - started, worked
     thread.join()

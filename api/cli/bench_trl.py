@@ -58,8 +58,9 @@ def trl_hook(
     table = table_of("of one optimizer step", "median", "p10", "p90")
     for name, spread, form in (
         ("without it, ms", cost.step_ms, "{:.2f}"),
-        ("added, ms", cost.added_ms, "{:+.2f}"),
-        ("added, share", cost.share, "{:+.1%}"),
+        ("added by the clock, ms", cost.added_ms, "{:+.2f}"),
+        ("added to the thread that trains, ms", cost.worked_ms, "{:+.2f}"),
+        ("share of its work", cost.share, "{:+.1%}"),
     ):
         table.add_row(name, *(form.format(value) for value in (spread.median, spread.p10, spread.p90)))
     as_wide_as_shown().print(table)
