@@ -64,6 +64,9 @@ class LocalTransport:
             self._command = command
         return True
 
+    def flush(self, timeout: float) -> None:
+        """Nothing is pending."""
+
     def close(self, timeout: float) -> None:  # noqa: ARG002 - the protocol's
         """Let go of the file; nothing is pending."""
         self.service.close()

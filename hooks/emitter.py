@@ -11,9 +11,13 @@ from then on counts.
 from __future__ import annotations
 
 import atexit
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from trimtab.hooks.accumulate import Accumulator
 from trimtab.hooks.controls import Capabilities, ClipBounds, Controls, ControlValue
@@ -205,6 +209,18 @@ class Emitter:
             wait(self._guard, self._overlay, pausing=self._pausing, ask=partial(self._ask, pause))
         return self.controls
 
+    def flush(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Deliver what is pending, for at most `seconds`, and stay open: nothing else changes, on other ranks neither.
+
+        For a process that may end now; it may be called in another thread, while this one waits.
+        """
+        until = time.monotonic() + seconds
+        with self._guard.swallowing("flush"):
+            if not self._duty.inert:
+                for summary, vector in self._outbox.ahead(until):
+                    self._send(summary, vector)
+                self.transport.flush(max(0.0, until - time.monotonic()))
+
     def close(self) -> None:
         """Deliver what is pending, for at most two seconds, and stop. Safe to call twice."""
         with self._guard.swallowing("close"):
@@ -249,7 +265,10 @@ class Emitter:
         """Send what has arrived, and all but the newest `keep` steps in any case."""
         for summary, vector in self._outbox.arrived(keep=keep, early=True):
             if summary is not None:
-                self._outbox.send(summary, vector)
+                self._send(summary, vector)
+
+    def _send(self, summary: StepSummary, vector: NDArray[np.float64]) -> None:
+        self._outbox.send(summary, vector)
 
     def _offered(self) -> Accepted | None:
         """What the agent's newest command changes, as far as it is let through."""

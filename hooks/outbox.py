@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +17,14 @@ from trimtab.hooks.records import StepSummary
 from trimtab.hooks.transport.base import Transport
 
 
-@dataclass(frozen=True, slots=True)
+POLL_SECONDS = 0.01
+
+
+@dataclass(slots=True)
 class _Pending:
     drained: Drained
     summary: StepSummary | None
-    """Without what was measured; None where the step is lost."""
+    """Without what was measured; None where the step is lost, or was sent ahead."""
 
 
 class Outbox:
@@ -49,6 +54,19 @@ class Outbox:
                 raise
             yield pending.summary, vector
 
+    def ahead(self, until: float) -> Iterator[tuple[StepSummary, NDArray[np.float64]]]:
+        """Hand out the steps that are here by the monotonic time `until`, in order, before they are due. `arrived` gives
+        their vectors once more when they are, without the summaries."""
+        for pending in tuple(self._pending):
+            while not pending.drained.ready():
+                if time.monotonic() >= until:
+                    return
+                time.sleep(POLL_SECONDS)
+            if pending.summary is not None:
+                vector, summary = pending.drained.read(), pending.summary
+                pending.drained, pending.summary = Drained(lambda: True, partial(_same, vector)), None
+                yield summary, vector
+
     def send(self, summary: StepSummary, vector: NDArray[np.float64]) -> None:
         """Send a step that has arrived."""
         try:
@@ -62,3 +80,7 @@ class Outbox:
         """Give up on what is not sent yet."""
         self.lost += sum(pending.summary is not None for pending in self._pending)
         self._pending.clear()
+
+
+def _same(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    return vector

@@ -18,6 +18,7 @@ from trimtab.hooks.collective import Collective
 from trimtab.hooks.emitter import Emitter, MakeSummary
 from trimtab.hooks.layout import SIZE
 from trimtab.hooks.pause import Pause
+from trimtab.hooks.records import StepSummary
 from trimtab.hooks.told import BLOCK, Told
 from trimtab.hooks.transport.base import Transport
 
@@ -117,7 +118,12 @@ class RankEmitter(Emitter):
             if told.attempt == self.attempt:
                 self._overlay.accept(told.accepted)
             if summary is not None:
-                self._outbox.send(replace(summary, ranks=told.ranks, failed_ranks=told.failed), vector[:SIZE])
+                self._send(summary, vector)
+
+    def _send(self, summary: StepSummary, vector: NDArray[np.float64]) -> None:
+        told = Told.of(vector[SIZE:])
+        if not (told.off or told.stopped):  # which is heard when the step is due, as on all other ranks
+            self._outbox.send(replace(summary, ranks=told.ranks, failed_ranks=told.failed), vector[:SIZE])
 
     def _switched_off(self) -> bool:
         return self.rank == 0 and super()._switched_off()

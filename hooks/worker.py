@@ -113,7 +113,7 @@ def attach_worker(
             "trimtab (job %s): not attached: %s: %s; training goes on unwatched", job, type(error).__name__, error
         )
         return None
-    off = flush_at_sigterm(emitter.close, CLOSE_SECONDS)
+    off = flush_at_sigterm(emitter.flush, CLOSE_SECONDS)
 
     def undo_all() -> None:
         off()

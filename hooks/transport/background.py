@@ -65,6 +65,11 @@ class Background(ABC):
             self._queue.append(report)
             self._awake()
 
+    def flush(self, timeout: float) -> None:
+        """Wait until the thread has dealt with what is in the queue, for at most `timeout` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._queue, timeout)
+
     def close(self, timeout: float) -> None:
         """Let the thread finish for at most `timeout` seconds; what is left then is lost, and counted."""
         with self._changed:
@@ -109,6 +114,8 @@ class Background(ABC):
             if self._queue and self._queue[0] is report:
                 self._queue.popleft()
                 self._lost += lost
+                if not self._queue:
+                    self._changed.notify_all()
 
     def _say_once(self, message: str, *, kind: str) -> None:
         if kind not in self._said:

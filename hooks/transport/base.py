@@ -45,6 +45,10 @@ class Transport(Protocol):
         """Let go of that command: from here on only one that is received later counts."""
         ...
 
+    def flush(self, timeout: float) -> None:
+        """Deliver what is pending, or write it to disk, for at most `timeout` seconds, and stay open."""
+        ...
+
     def close(self, timeout: float) -> None:
         """Deliver what is pending, for at most `timeout` seconds, and let go of every resource."""
         ...

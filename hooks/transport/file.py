@@ -21,6 +21,11 @@ class FileTransport(Background):
         """Summaries lost so far: the disk did not take them, the cap deleted them, or the queue was full."""
         return self._lost + self._spool.dropped
 
+    def flush(self, timeout: float) -> None:
+        """See `Background`; what was written is synced."""
+        super().flush(timeout)
+        self._spool.sync()
+
     def _work(self) -> None:
         while (report := self._next()) is not None:
             payload = self._payload(report)

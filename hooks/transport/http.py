@@ -91,6 +91,18 @@ class HttpTransport(Background):
             self._question = None
             return self._answers > answers
 
+    def flush(self, timeout: float) -> None:
+        """Deliver for half of `timeout`, and leave the rest to the disk; without a spool, deliver throughout. What is
+        being delivered at that moment may come twice."""
+        share = timeout if self._spool is None else timeout / 2
+        super().flush(share)
+        if self._spool is not None and self._disk.acquire(timeout=timeout - share):
+            try:
+                self._spool_queue()
+                self._spool.sync()
+            finally:
+                self._disk.release()
+
     def _finish(self, timeout: float) -> None:
         """Deliver for half of `timeout`, and leave the rest to the disk; without a spool, deliver throughout."""
         share = timeout if self._spool is None else timeout / 2

@@ -51,5 +51,8 @@ class MemoryTransport:
         """As if none had been published yet."""
         self._command = None
 
+    def flush(self, timeout: float) -> None:
+        """Nothing is pending."""
+
     def close(self, timeout: float) -> None:
         """Nothing to let go of."""

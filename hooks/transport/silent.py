@@ -25,5 +25,8 @@ class SilentTransport:
     def forget_command(self) -> None:
         """There is none."""
 
+    def flush(self, timeout: float) -> None:
+        """Nothing is pending."""
+
     def close(self, timeout: float) -> None:
         """Nothing to let go of."""

@@ -126,6 +126,13 @@ class Spool:
                 records += sum(1 for _ in segment.payloads(path, 0 if i else self._offset))
         return records
 
+    def sync(self) -> None:
+        """Have what was written on the disk itself. Unlike all else, in any thread."""
+        file = self._file
+        if file is not None:
+            with suppress(OSError):
+                os.fsync(file)
+
     def close(self) -> None:
         """Sync what was written, take what was popped off the disk, and let another process have the directory."""
         self._end_segment()

@@ -95,7 +95,7 @@ def attach(
         patience=patience,
     )
     patches = Patches()
-    patches.on_undo(flush_at_sigterm(emitter.close, CLOSE_SECONDS))
+    patches.on_undo(flush_at_sigterm(emitter.flush, CLOSE_SECONDS))
     ride.attachment = Attachment(emitter, panel, patches.undo)
     callback = TrimtabCallback(ride)
     ride.wrap(patches)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +25,12 @@ class Ridden:
     failures: int
 
 
-def ride(name: str, steps: int, *, order: int = -1, broken: tuple[int, int] = (-1, -1)) -> Ridden:
-    """`steps` steps; an order to clip at 1/32 during step `order`; from step `broken[1]` on, rank `broken[0]` fails."""
+def ride(name: str, steps: int, *, order: int = -1, broken: tuple[int, int] = (-1, -1), noted: int = -1) -> Ridden:
+    """`steps` steps; an order to clip at 1/32 during step `order`; from step `broken[1]` on, rank `broken[0]` fails;
+    before step `noted` rank 0 gets a SIGTERM, which it only notes."""
     from torch import distributed as dist
 
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
     rig = RIGS[name]()
     rig.attach()
     highs = []
@@ -45,18 +49,26 @@ def ride(name: str, steps: int, *, order: int = -1, broken: tuple[int, int] = (-
             )
         if rig.attachment is not None and (dist.get_rank(), step) == broken:
             rig.attachment.panel.knobs["lr_scale"] = Knob(get=_fail)
+        if step == noted and dist.get_rank() == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
         rig.step()
         highs.append(rig.used["high"])
     assert rig.attachment is not None
     sent = getattr(rig.attachment.emitter.transport, "sent", [])
     done = Ridden(highs=highs, sent=sent, attached=rig.attachment.attached, failures=rig.attachment.failures)
     rig.close()
+    signal.signal(signal.SIGTERM, before)
     return done
 
 
 def ride_with_order(name: str) -> Ridden:
     """Six steps, with an order in the third."""
     return ride(name, 6, order=2)
+
+
+def ride_and_note(name: str) -> Ridden:
+    """Six, with an order in the third, and a SIGTERM in the fourth that is only noted."""
+    return ride(name, 6, order=2, noted=3)
 
 
 def ride_and_break(name: str) -> Ridden:

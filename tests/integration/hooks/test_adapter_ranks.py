@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from adapter_ranks import meet, ride_and_break, ride_with_order
+from adapter_ranks import meet, ride_and_break, ride_and_note, ride_with_order
 from rank_processes import RankProcesses
 
 RANKS = ["areal", "openrlhf", "slime", "prime_rl"]
@@ -44,3 +44,15 @@ def test_an_adapter_that_fails_on_one_rank_comes_off_all_of_them_at_the_same_ste
     assert 0.03125 in first.highs
     assert first.highs[-1] == first.highs[0]
     assert (first.attached, second.attached) == (False, False)
+
+
+@pytest.mark.parametrize("name", RANKS)
+def test_a_rank_that_notes_a_sigterm_and_goes_on_stays_in_the_sums(ranks: RankProcesses, name: str) -> None:
+    first, second = ranks.run(ride_and_note, name)
+    assert first.highs == second.highs
+    assert first.highs[-1] == 0.03125
+    steps = [summary.step for summary in first.sent]
+    assert steps == [*range(steps[0], steps[0] + len(steps))]
+    assert len(steps) >= 5
+    assert (first.attached, second.attached) == (True, True)
+    assert (first.failures, second.failures) == (0, 0)
