@@ -15,7 +15,9 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from trimtab.hooks.attach import attach
@@ -32,6 +34,8 @@ JOIN_SECONDS = 60.0
 """For how long the ranks of a job wait for each other before none of them attaches."""
 _POLL_SECONDS = 0.05
 _MEETING = "trimtab/meeting"
+_ROUNDS: Counter[str] = Counter()
+"""Meetings of this process, by their place."""
 
 T = TypeVar("T")
 
@@ -143,7 +147,10 @@ def torch_ranks(group: Any = None) -> Collective | None:
 
 def _meet(store: Any, size: int, group: Any, seconds: float = JOIN_SECONDS) -> None:
     """Return where `size` ranks have come, on all of them, or raise on all of them."""
-    name = _MEETING if group is None else f"{_MEETING}/{getattr(group, 'group_name', '')}"
+    place = _MEETING if group is None else f"{_MEETING}/{getattr(group, 'group_name', '')}"
+    # Every rank counts its meetings: what is left of an earlier one must not let anybody join in this one.
+    _ROUNDS[place] += 1
+    name = f"{place}/{_ROUNDS[place]}"
     store.add(name, 1)
     deadline = time.monotonic() + seconds
     while (here := store.add(name, 0)) < size and time.monotonic() < deadline:
@@ -156,20 +163,48 @@ def _meet(store: Any, size: int, group: Any, seconds: float = JOIN_SECONDS) -> N
         )
 
 
+class _Watch:
+    """Calls after every step of the first optimizer that steps."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._first: int | None = None
+
+    def stepped(self, optimizer: Any) -> None:
+        if self._first is None:
+            self._first = id(optimizer)
+        if self._first == id(optimizer):
+            try:
+                self._call()
+            except Exception as error:  # it would come out of the trainer's optimizer.step()
+                _forget(self)
+                _log.error("trimtab: steps are not counted any more: %s: %s", type(error).__name__, error)
+
+
+_WATCHES: list[_Watch] = []
+_HOOKED: OncePerProcess[Any] = OncePerProcess()
+
+
+def _stepped(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+    for watch in tuple(_WATCHES):
+        watch.stepped(optimizer)
+
+
 def after_optimizer_steps(call: Callable[[], None]) -> Callable[[], None]:
     """Call after every step of the first torch optimizer that steps from now on, and return what ends that.
 
-    It is for trainers without a hook of their own. On every rank of a job the same optimizer comes first.
+    It is for trainers without a hook of their own. On every rank of a job the same optimizer comes first. torch's hook
+    is one a process and stays: torch may be going over its hooks when it is to be taken off, and does not bear that.
     """
-    from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+    from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    first: list[int] = []
+    _HOOKED.get(lambda: register_optimizer_step_post_hook(_stepped))
+    watch = _Watch(call)
+    _WATCHES.append(watch)
 
-    def hook(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        if not first:
-            first.append(id(optimizer))
-        if first[0] == id(optimizer):
-            call()
+    return partial(_forget, watch)
 
-    removable = register_optimizer_step_post_hook(hook)
-    return removable.remove
+
+def _forget(watch: _Watch) -> None:
+    if watch in _WATCHES:
+        _WATCHES.remove(watch)

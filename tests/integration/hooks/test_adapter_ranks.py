@@ -24,6 +24,13 @@ def test_ranks_meet_and_where_one_does_not_come_none_joins(ranks: RankProcesses)
     }
 
 
+def test_a_second_meeting_is_not_the_first_ones(ranks: RankProcesses) -> None:
+    assert ranks.run(meet, 2, 20.0, "again") == ["met", "met"]
+    assert set(ranks.run(meet, 3, 0.2, "again")) == {
+        "2 of 3 ranks came within 0.2 s; trimtab and its environment variables must be on all"
+    }
+
+
 @pytest.mark.parametrize("name", RANKS)
 def test_all_ranks_report_as_one_and_turn_the_knob_at_the_same_step(ranks: RankProcesses, name: str) -> None:
     first, second = ranks.run(ride_with_order, name)

@@ -7,6 +7,7 @@ import os
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from trimtab.hooks.knobs import Panel
 from trimtab.hooks.worker import OncePerProcess, after_optimizer_steps, attach_worker, torch_ranks
@@ -79,3 +80,38 @@ def test_only_the_first_optimizer_that_steps_counts_and_only_until_it_is_taken_o
     off()
     first.step()
     assert len(steps) == 2
+
+
+def optimizer() -> torch.optim.Optimizer:
+    return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.0)
+
+
+def test_counting_ends_within_a_step_whoever_has_hooked_into_it_since() -> None:
+    steps: list[str] = []
+
+    def call() -> None:
+        steps.append("ours")
+        off()
+
+    off = after_optimizer_steps(call)
+    theirs = register_optimizer_step_post_hook(lambda *_: steps.append("theirs"))
+    made = optimizer()
+    made.step(), made.step()
+    theirs.remove()
+    assert steps == ["ours", "theirs", "theirs"]
+
+
+def test_what_fails_behind_a_step_is_said_and_ends_the_counting(caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[int] = []
+
+    def fail() -> None:
+        calls.append(1)
+        raise KeyError("gone")
+
+    after_optimizer_steps(fail)
+    made = optimizer()
+    made.step(), made.step()
+    assert len(calls) == 1
+    assert [record.getMessage() for record in caplog.records] == [
+        "trimtab: steps are not counted any more: KeyError: 'gone'"
+    ]
