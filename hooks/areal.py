@@ -16,7 +16,7 @@ from trimtab.hooks.attachment import Attachment
 from trimtab.hooks.bounds import band_shown, band_told, dual_or_none, dual_shown, lower_width
 from trimtab.hooks.controls import Liveness
 from trimtab.hooks.knobs import Knob, Panel
-from trimtab.hooks.worker import OncePerProcess, attach_worker, torch_ranks
+from trimtab.hooks.worker import OncePerProcess, attach_worker, torch_ranks, unwrap
 
 CONTROL_TABLE: dict[str, Liveness] = {
     "clip_low": Liveness.LIVE,
@@ -40,16 +40,45 @@ def samples_are_old(config: Any) -> bool:
     return not config.use_decoupled_loss and not config.recompute_logprob
 
 
+class Bounds:
+    """`eps_clip` and `eps_clip_higher`, of which the upper may be None: the same as the lower, whatever that is. It is
+    so again where both are the same."""
+
+    def __init__(self, config: Any) -> None:
+        self._config = config
+        self._symmetric = config.eps_clip_higher is None
+
+    @property
+    def low(self) -> float:
+        """Below 1."""
+        return self._config.eps_clip  # type: ignore[no-any-return]
+
+    @low.setter
+    def low(self, width: float) -> None:
+        high, self._config.eps_clip = self.high, width
+        self.high = high
+
+    @property
+    def high(self) -> float:
+        """Above 1."""
+        config = self._config
+        return config.eps_clip if config.eps_clip_higher is None else config.eps_clip_higher  # type: ignore[no-any-return]
+
+    @high.setter
+    def high(self, width: float) -> None:
+        self._config.eps_clip_higher = None if self._symmetric and width == self._config.eps_clip else width
+
+
 def panel_of(config: Any) -> Panel:
     """The knobs of a `PPOActorConfig`."""
-    sampling = config.rejection_sampling
+    sampling, bounds = config.rejection_sampling, Bounds(config)
     usable = sampling is not None and sampling.metric == "ratio"
     band = {} if usable else _restart("start with rejection_sampling by metric=ratio, bounds may be wide")
     rule = {"mask": "mis", "clamp": "tis"}[sampling.action] if usable else "none"
     level = "geometric" if usable and sampling.level == "sequence" else "token"
     knobs = {
-        "clip_low": Knob.attribute(config, "eps_clip", shown=lower_width),
-        "clip_high": Knob.attribute(config, "eps_clip_higher"),
+        "clip_low": Knob.attribute(bounds, "low", shown=lower_width),
+        "clip_high": Knob.attribute(bounds, "high"),
         "dual_clip": Knob.attribute(config, "c_clip", shown=dual_shown, told=dual_or_none),
         "importance": Knob.obeyed(rule, **_restart("set rejection_sampling.action")),
         "importance_level": Knob.obeyed(level, **_restart("set rejection_sampling.level")),
@@ -90,23 +119,19 @@ def attach(
 
 def _attached(actor: Any, url: str | None, job: str | None, group: Any, losses: Any) -> Attachment | None:
     config, inner_loss, inner_update = actor.config, losses.grpo_loss_fn, actor.ppo_update
-    symmetric = config.eps_clip_higher is None
-    if symmetric:  # which means the same, and lets each side be turned by itself
-        config.eps_clip_higher = config.eps_clip
+    own_update = vars(actor).get("ppo_update")
     steps = 0
 
     def undo() -> None:
-        losses.grpo_loss_fn = inner_loss
-        vars(actor).pop("ppo_update", None)
+        unwrap(losses, "grpo_loss_fn", measured, inner_loss)
+        unwrap(actor, "ppo_update", ppo_update, own_update)
 
     attachment = attach_worker(
         panel_of(config), undo=undo, collective=lambda: torch_ranks(group), url=url, job=job, rollout_logprobs=True
     )
     if attachment is None:
-        if symmetric:
-            config.eps_clip_higher = None
         return None
-    losses.grpo_loss_fn = _measured(inner_loss, attachment, config)
+    losses.grpo_loss_fn = measured = _measured(inner_loss, attachment, config)
 
     @wraps(inner_update)
     def ppo_update(*given: Any, **named: Any) -> Any:

@@ -18,7 +18,8 @@ from trimtab.hooks.controls import Liveness
 from trimtab.hooks.fleet import Caller, Fleet, RayCaller
 from trimtab.hooks.knobs import Knob, Panel
 from trimtab.hooks.meter import METER
-from trimtab.hooks.worker import attach_worker
+from trimtab.hooks.trainer_scalars import scalars_from
+from trimtab.hooks.worker import attach_worker, unwrap
 
 CONTROL_TABLE: dict[str, Liveness] = {
     "clip_low": Liveness.LIVE,
@@ -45,16 +46,19 @@ class MeasuredLoss:
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
+        self.measuring = True
+        """False once it is detached: it is sent to the workers with every step, and those measure for nobody then."""
 
     def __getattr__(self, name: str) -> Any:
-        if name == "inner" or name.startswith("__"):  # not there yet, as while it is unpickled
+        if name in ("inner", "measuring") or name.startswith("__"):  # not there yet, as while it is unpickled
             raise AttributeError(name)
         return getattr(self.inner, name)
 
     def __call__(self, next_token_logprobs: Any, data: Any, *rest: Any, **given: Any) -> Any:
         """The inner loss and its metrics."""
         try:
-            self._measure(next_token_logprobs, data)
+            if self.measuring:
+                self._measure(next_token_logprobs, data)
         except Exception as error:
             METER.swallow("loss", error)
         return self.inner(next_token_logprobs, data, *rest, **given)
@@ -109,10 +113,18 @@ def attach(
         job: name of the run, in place of `TRIMTAB_JOB`.
         caller: reaches the policy's workers; Ray's by default.
     """
+    measured = MeasuredLoss(loss_fn)
+    own, wrapped = vars(policy).get("train"), []
+
+    def undo() -> None:
+        measured.measuring = False
+        for train in wrapped:
+            unwrap(policy, "train", train, own)
+
     try:
         attachment = attach_worker(
             panel_of(loss_fn),
-            undo=lambda: _untrain(policy),
+            undo=undo,
             collective=lambda: Fleet(caller or RayCaller(lambda: policy.worker_group.workers)),
             url=url,
             job=job,
@@ -120,14 +132,17 @@ def attach(
         )
         if attachment is None:
             return loss_fn, None
-        _wrap_train(policy, attachment)
+        wrapped.append(_wrap_train(policy, attachment))
     except Exception as error:
         _log.error("trimtab: not attached to NeMo-RL: %s: %s", type(error).__name__, error)
         return loss_fn, None
-    return MeasuredLoss(loss_fn), attachment
+    return measured, attachment
 
 
-def _wrap_train(policy: Any, attachment: Attachment) -> None:
+_SCALARS = {"loss": "loss", "grad_norm": "grad_norm"}
+
+
+def _wrap_train(policy: Any, attachment: Attachment) -> Callable[..., Any]:
     inner: Callable[..., Any] = policy.train
     steps = 0
 
@@ -135,17 +150,12 @@ def _wrap_train(policy: Any, attachment: Attachment) -> None:
     def train(*given: Any, **named: Any) -> Any:
         nonlocal steps
         result = inner(*given, **named)
-        with attachment.safely("train"):
-            scalars = {name: float(result[name]) for name in ("loss", "grad_norm") if result.get(name) is not None}
-            attachment.end_step(step=steps, scalars=scalars)
+        attachment.end_step(step=steps, scalars=scalars_from(attachment, result, _SCALARS))
         steps += 1
         return result
 
     policy.train = train
-
-
-def _untrain(policy: Any) -> None:
-    vars(policy).pop("train", None)
+    return train
 
 
 def _restart(reason: str) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from trimtab.hooks.attachment import Attachment
 from trimtab.hooks.bounds import band_shown, band_told, dual_or_none, dual_shown, lower_width
 from trimtab.hooks.controls import Liveness
 from trimtab.hooks.knobs import Knob, Panel
-from trimtab.hooks.worker import OncePerProcess, attach_worker, torch_ranks
+from trimtab.hooks.trainer_scalars import scalars_from
+from trimtab.hooks.worker import OncePerProcess, attach_worker, torch_ranks, unwrap
 
 CONTROL_TABLE: dict[str, Liveness] = {
     "clip_low": Liveness.NEXT_ROLLOUT,
@@ -116,12 +117,13 @@ def attach(trainer: Any, *, url: str | None = None, job: str | None = None, grou
 def _attached(trainer: Any, url: str | None, job: str | None, group: Any) -> Attachment | None:
     loss = trainer.actor_loss_fn
     inner_forward, inner_train = loss.forward, trainer.ppo_train
+    own_forward, own_train = vars(loss).get("forward"), vars(trainer).get("ppo_train")
     measures = getattr(trainer.strategy, "ring_attn_rank", 0) in (0, None)  # the others hold the same tokens
     steps = 0
 
     def undo() -> None:
-        vars(loss).pop("forward", None)
-        vars(trainer).pop("ppo_train", None)
+        unwrap(loss, "forward", forward, own_forward)
+        unwrap(trainer, "ppo_train", ppo_train, own_train)
 
     attachment = attach_worker(
         panel_of(loss),
@@ -160,9 +162,7 @@ def _attached(trainer: Any, url: str | None, job: str | None, group: Any) -> Att
     def ppo_train(*given: Any, **named: Any) -> Any:
         nonlocal steps
         result = inner_train(*given, **named)
-        with attachment.safely("ppo_train"):
-            scalars = {ours: result[theirs] for theirs, ours in _SCALARS.items() if theirs in (result or {})}
-            attachment.end_step(step=steps, scalars=scalars)
+        attachment.end_step(step=steps, scalars=scalars_from(attachment, result, _SCALARS))
         steps += 1
         return result
 

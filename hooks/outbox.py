@@ -16,7 +16,6 @@ from trimtab.hooks.layout import Packed, Report
 from trimtab.hooks.records import StepSummary
 from trimtab.hooks.transport.base import Transport
 
-
 POLL_SECONDS = 0.01
 
 
@@ -55,8 +54,8 @@ class Outbox:
             yield pending.summary, vector
 
     def ahead(self, until: float) -> Iterator[tuple[StepSummary, NDArray[np.float64]]]:
-        """Hand out the steps that are here by the monotonic time `until`, in order, before they are due. `arrived` gives
-        their vectors once more when they are, without the summaries."""
+        """Hand out the steps that are here by the monotonic time `until`, in order, before they are due. When they are,
+        `arrived` gives their vectors once more, without the summaries."""
         for pending in tuple(self._pending):
             while not pending.drained.ready():
                 if time.monotonic() >= until:

@@ -12,6 +12,7 @@ first step, and that is when this module starts to count optimizer steps.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import logging
 import math
@@ -52,7 +53,8 @@ class _Process:
     own: Controls = field(default_factory=lambda: Controls(ratio_reference="sampler"))
     steps: int = 0
     stop_counting: Callable[[], None] = lambda: None
-    inner: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
+    inner: dict[str, tuple[Mapping[str, Any], Callable[[Any], Any]]] = field(default_factory=dict)
+    """Losses by name, each with the settings that it was made with."""
 
 
 _PROCESS = _Process()
@@ -67,11 +69,12 @@ def loss(inputs: Any, *, inner: str = "default", config: Mapping[str, Any] = EMP
             another custom loss, of which `config` are the keyword arguments.
         config: settings of the inner loss, for `clipped` the controls `clip_low`, `clip_high` and `dual_clip`.
     """
-    function = _PROCESS.inner.get(inner)
-    if function is None:
-        function = _PROCESS.inner[inner] = _inner(inner, config)
+    made = _PROCESS.inner.get(inner)
+    if made is None or made[0] != config:
+        settings = copy.deepcopy(dict(config))
+        made = _PROCESS.inner[inner] = (settings, _inner(inner, settings))
     _observe(inputs, clipped=inner == "clipped", config=config)
-    return function(inputs)
+    return made[1](inputs)
 
 
 def _inner(name: str, config: Mapping[str, Any]) -> Callable[[Any], Any]:

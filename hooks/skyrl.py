@@ -20,7 +20,8 @@ from trimtab.hooks.fleet import Caller, Fleet, RayCaller
 from trimtab.hooks.guard import Guard
 from trimtab.hooks.knobs import Knob, Panel
 from trimtab.hooks.meter import METER
-from trimtab.hooks.worker import attach_worker
+from trimtab.hooks.trainer_scalars import scalars_from
+from trimtab.hooks.worker import attach_worker, unwrap
 
 CONTROL_TABLE: dict[str, Liveness] = {
     "clip_low": Liveness.LIVE,
@@ -79,13 +80,16 @@ class MeasuredLoss:
         )
 
 
-def register_losses(registry: Any = None) -> None:
+def register_losses(registry: Any = None) -> set[str]:
     """Register `trimtab_NAME`, which measures, for every policy loss `NAME`. On the driver; may be repeated.
 
     The workers take from the driver what they do not have themselves, so it has to be another name than SkyRL's own.
 
     Args:
         registry: SkyRL's `PolicyLossRegistry` by default.
+
+    Returns:
+        The names of all losses that there are now.
     """
     if registry is None:
         registry = import_module("skyrl.backends.skyrl_train.utils.ppo_utils").PolicyLossRegistry
@@ -93,6 +97,7 @@ def register_losses(registry: Any = None) -> None:
     for name in sorted(there):
         if not name.startswith(PREFIX) and name != "cross_entropy" and PREFIX + name not in there:
             registry.register(PREFIX + name, MeasuredLoss(name, registry.get(name)))
+    return set(registry.list_available())
 
 
 class Steering:
@@ -101,10 +106,12 @@ class Steering:
     Args:
         algorithm: the trainer's `cfg.trainer.algorithm`.
         recorded: the sampler's log-probs are.
+        refusal: why the loss takes nothing; empty where it does.
     """
 
-    def __init__(self, algorithm: Any, *, recorded: bool) -> None:
+    def __init__(self, algorithm: Any, *, recorded: bool, refusal: str = "") -> None:
         self._algorithm, self._recorded = algorithm, recorded
+        self._refused = _restart(refusal) if refusal else {}
         self._correction = algorithm.off_policy_correction
         level = self._correction.tis_ratio_type
         self._level = level or "token"
@@ -154,7 +161,8 @@ class Steering:
         return self._level if importance == "tis" else None
 
     def _knob(self, name: str, **rest: Any) -> Knob:
-        return Knob(get=lambda: self.wanted[name], put=lambda value: self.wanted.update({name: value}), **rest)
+        put = lambda value: self.wanted.update({name: value})  # noqa: E731
+        return Knob(get=lambda: self.wanted[name], put=put, **(rest | self._refused))
 
 
 def callback(
@@ -187,6 +195,7 @@ def _callback_class(base: type) -> type:
             super().__init__()
             self._attached = attached
             self._guard = Guard("skyrl")
+            self._step = -1
             self.attachment: Attachment | None = None
 
         def on_train_start(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
@@ -198,9 +207,10 @@ def _callback_class(base: type) -> type:
             """Report."""
             with self._guard.swallowing("on_step_end"):
                 if self.attachment is not None:
-                    metrics = callback_input.metrics or {}
-                    scalars = {ours: metrics[theirs] for theirs, ours in _SCALARS.items() if theirs in metrics}
-                    self.attachment.end_step(step=int(callback_input.global_step), scalars=scalars)
+                    scalars = scalars_from(self.attachment, getattr(callback_input, "metrics", None), _SCALARS)
+                    step = self.attachment.tried("global_step", lambda: int(callback_input.global_step))
+                    self._step = self._step + 1 if step is None else step
+                    self.attachment.end_step(step=self._step, scalars=scalars)
 
         def on_train_end(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
             """Detach."""
@@ -237,15 +247,23 @@ def _attached(
     trainer: Any, url: str | None, job: str | None, caller: Callable[[Any], Caller] | None, registry: Any
 ) -> Attachment | None:
     dispatch, config = trainer.dispatch, trainer.cfg
-    register_losses(registry)
-    measuring = PREFIX + str(config.trainer.algorithm.policy_loss_type)
+    named = config.trainer.algorithm.policy_loss_type
+    name = str(getattr(named, "value", named))
+    measured = PREFIX + name in register_losses(registry)
     sampling = config.generator.sampling_params
     recorded = getattr(sampling, "logprobs", None) is not None
-    steering = Steering(config.trainer.algorithm, recorded=recorded)
-    inner = dispatch.forward_backward_from_staged
+    refusal = ""
+    if not measured:
+        refusal = (
+            f"policy_loss_type={name} has no loss that measures: it is no policy's, or not registered on the driver"
+        )
+    if refusal:
+        _log.warning("trimtab: nothing is measured in SkyRL's workers: %s", refusal)
+    steering = Steering(config.trainer.algorithm, recorded=recorded, refusal=refusal)
+    inner, own = dispatch.forward_backward_from_staged, vars(dispatch).get("forward_backward_from_staged")
 
     def undo() -> None:
-        vars(dispatch).pop("forward_backward_from_staged", None)
+        unwrap(dispatch, "forward_backward_from_staged", forward_backward, own)
 
     attachment = attach_worker(
         steering.panel(),
@@ -263,8 +281,8 @@ def _attached(
         changed: dict[str, Any] = {}
         with attachment.safely("loss_fn_config"):
             changed = steering.config()
-        if model == "policy" and given.get("loss_fn") is None:
-            given["loss_fn"] = measuring
+        if measured and attachment.attached and model == "policy" and given.get("loss_fn") is None:
+            given["loss_fn"] = PREFIX + name
             if changed and given.get("loss_fn_config") is None:
                 given["loss_fn_config"] = changed
         return inner(model, chunk_refs, **given)

@@ -54,8 +54,9 @@ class _Process:
     """The importance rule in effect."""
     rule_own: str = "none"
     steps: int = 0
-    measured: set[int] = field(default_factory=set)
-    """Batches of this step that have been measured: recomputation calls the loss again."""
+    measured: list[Any] = field(default_factory=list)
+    """The advantages of this step's batches that have been measured: recomputation calls the loss again. They are kept
+    themselves, since a batch that is gone leaves its id to a later one."""
     scores: dict[str, Any] = field(default_factory=dict)
     """What the model's scores were, of the loss call that is running."""
 
@@ -74,14 +75,15 @@ def miles_loss(args: Any, batch: Any, logits: Any, sum_of_sample_mean: Any) -> A
 
 
 def _loss(path: str, args: Any, batch: Any, logits: Any, sum_of_sample_mean: Any) -> Any:
-    module = import_module(path)
-    _listen(module)
+    module, attachment = import_module(path), _PROCESS.attached.made()
+    if attachment is None or not attachment.attached:
+        return module.policy_loss_function(args, batch, logits, sum_of_sample_mean)
+    with attachment.safely("listen"):
+        _listen(module)
     _PROCESS.scores.clear()
     result = module.policy_loss_function(args, batch, logits, sum_of_sample_mean)
-    attachment = _PROCESS.attached.made()
-    if attachment is not None and attachment.attached:
-        with attachment.safely("loss"):
-            _observe(attachment, module, args, batch)
+    with attachment.safely("loss"):
+        _observe(attachment, module, args, batch)
     _PROCESS.scores.clear()
     return result
 
@@ -95,7 +97,7 @@ def _listen(module: Any) -> None:
     @wraps(inner)
     def scored(*given: Any, **named: Any) -> Any:
         result = inner(*given, **named)
-        _PROCESS.scores["result"] = result[1] if isinstance(result, tuple) else result
+        _PROCESS.scores["result"] = result
         return result
 
     vars(scored)["trimtab"] = True
@@ -103,10 +105,14 @@ def _listen(module: Any) -> None:
 
 
 def _observe(attachment: Attachment, module: Any, args: Any, batch: Any) -> None:
-    if _tensor_rank() != 0 or (getattr(args, "recompute_loss_function", False) and id(batch) in _PROCESS.measured):
+    if _tensor_rank() != 0:
         return
-    _PROCESS.measured.add(id(batch))
-    scores = _PROCESS.scores["result"]
+    if getattr(args, "recompute_loss_function", False):
+        if any(advantages is batch["advantages"] for advantages in _PROCESS.measured):
+            return
+        _PROCESS.measured.append(batch["advantages"])
+    result = _PROCESS.scores["result"]
+    scores = result[1] if isinstance(result, tuple) else result
     train = [part.detach() for part in scores["log_probs"]]
     old, rollout = batch.get("log_probs") or None, batch.get("rollout_log_probs") or None
     if args.use_rollout_logprobs:

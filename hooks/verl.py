@@ -21,8 +21,9 @@ from trimtab.hooks.bounds import dual_told
 from trimtab.hooks.controls import ControlValue, Liveness, RatioReference
 from trimtab.hooks.fleet import Caller, Fleet, RayCaller
 from trimtab.hooks.meter import METER
+from trimtab.hooks.trainer_scalars import scalars_from
 from trimtab.hooks.verl_steering import Steering
-from trimtab.hooks.worker import attach_worker
+from trimtab.hooks.worker import attach_worker, unwrap
 
 CONTROL_TABLE: dict[str, Liveness] = {
     "clip_low": Liveness.LIVE,
@@ -91,10 +92,12 @@ def ppo_loss(config: Any, model_output: Any, data: Any, dp_group: Any = None) ->
     global _inside_ppo_loss
     from verl.workers.utils import losses
 
+    live = config
     try:
         overrides = told_by(data)
-        live = with_controls(config, overrides)
-        _measure(config, model_output, data)
+        if overrides is not None:
+            live = with_controls(config, overrides)
+            _measure(config, model_output, data)
     except Exception as error:
         METER.swallow("ppo_loss", error)
         live = config
@@ -105,12 +108,15 @@ def ppo_loss(config: Any, model_output: Any, data: Any, dp_group: Any = None) ->
         _inside_ppo_loss = False
 
 
-def told_by(data: Any) -> dict[str, ControlValue]:
-    """The overrides in a batch's metadata, of which a worker that has broken down obeys none."""
+def told_by(data: Any) -> dict[str, ControlValue] | None:
+    """The overrides in a batch's metadata, of which a worker that has broken down obeys none; None where the driver is
+    not attached any more, and nobody wants to know what is measured."""
     from verl.utils import tensordict_utils
 
     told = tensordict_utils.get_non_tensor_data(data=data, key=KEY, default=None)
-    return json.loads(told) if told and not METER.broken else {}
+    if not told:
+        return None
+    return {} if METER.broken else json.loads(told)
 
 
 def _measure(config: Any, model_output: Any, data: Any) -> None:
@@ -173,10 +179,12 @@ def _attached(trainer: Any, url: str | None, job: str | None, caller: Caller) ->
     steering = Steering(trainer)
     inner_update, inner_end = trainer._update_actor, trainer.on_step_end
     last: dict[str, Any] = {}
+    own = {name: vars(trainer).get(name) for name in ("_update_actor", "on_step_end")}
+    steps = 0
 
     def undo() -> None:
-        for name in ("_update_actor", "on_step_end"):
-            vars(trainer).pop(name, None)
+        unwrap(trainer, "_update_actor", update, own.get("_update_actor"))
+        unwrap(trainer, "on_step_end", end, own.get("on_step_end"))
 
     attachment = attach_worker(
         steering.panel(),
@@ -194,24 +202,30 @@ def _attached(trainer: Any, url: str | None, job: str | None, caller: Caller) ->
     @wraps(inner_update)
     def update(batch: Any, metrics: Any) -> Any:
         with attachment.safely("metadata"):
-            told = steering.metadata()
-            if told is None:
-                batch.extra_info.pop(KEY, None)
+            if attachment.attached:
+                batch.extra_info[KEY] = steering.metadata()
             else:
-                batch.extra_info[KEY] = told
+                batch.extra_info.pop(KEY, None)
         result = inner_update(batch, metrics=metrics)
-        last.update(metrics)
+        with attachment.safely("metrics"):
+            last.update(metrics)
         return result
 
     @wraps(inner_end)
     def end() -> Any:
+        nonlocal steps
         result = inner_end()
-        attachment.end_step(step=int(trainer.global_steps), scalars=_scalars(last))
+        step = attachment.tried("global_steps", lambda: int(trainer.global_steps))
+        steps = steps + 1 if step is None else step
+        attachment.end_step(step=steps, scalars=scalars_from(attachment, last, _SCALARS))
         last.clear()
         return result
 
     trainer._update_actor, trainer.on_step_end = update, end
     return attachment
+
+
+_SCALARS = {"actor/grad_norm": "grad_norm", "actor/pg_loss": "loss"}
 
 
 def _replace_loss(trainer: Any) -> None:
@@ -223,11 +237,6 @@ def _replace_loss(trainer: Any) -> None:
         return  # it has another loss; what verl calls by name is measured
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     trainer.actor_rollout_wg.set_loss_fn(partial(ppo_loss, config=actor))
-
-
-def _scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
-    names = {"actor/grad_norm": "grad_norm", "actor/pg_loss": "loss"}
-    return {ours: float(metrics[theirs]) for theirs, ours in names.items() if theirs in metrics}
 
 
 def register_trainers() -> None:

@@ -34,11 +34,11 @@ class Steering:
         self.bypass = self.correction.bypass
         self.records = bool(trainer.config.actor_rollout_ref.rollout.get("calculate_log_probs", False))
 
-    def metadata(self) -> str | None:
-        """What the batch is to carry; None where the run has its own controls."""
+    def metadata(self) -> str:
+        """What the batch is to carry: the changes, which may be none. A batch without it is not measured."""
         changed = {name: value for name, value in self.wanted.items() if value != self.own[name]}
         # JSON has no infinity.
-        return json.dumps({name: min(float(value), LARGE) for name, value in changed.items()}) if changed else None
+        return json.dumps({name: min(float(value), LARGE) for name, value in changed.items()})
 
     def panel(self) -> Panel:
         """All of it as knobs."""

@@ -126,6 +126,22 @@ def attach_worker(
     return Attachment(emitter, panel, undo_all)
 
 
+def unwrap(owner: Any, name: str, ours: Any, before: Any = None) -> None:
+    """Take `ours` off `owner.name` where it is still there; what somebody else has put there since stays.
+
+    Args:
+        owner: an object or a module.
+        name: of its attribute.
+        ours: what an adapter put there.
+        before: what was there, where that was the owner's own and not of its class.
+    """
+    if vars(owner).get(name) is ours:
+        if before is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+
+
 def torch_ranks(group: Any = None) -> Collective | None:
     """The ranks of a torch process group as one reporter; None where torch.distributed has one rank, or is not used.
 

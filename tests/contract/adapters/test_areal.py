@@ -130,3 +130,32 @@ def test_the_first_actor_that_updates_after_the_patch_is_attached_and_updates_on
     attachment.detach()
     areal._ATTACHED.clear()
     rig.close()
+
+
+def test_one_bound_for_both_sides_is_one_again_and_moves_as_one_while_nothing_is_overridden() -> None:
+    rig = ArealRig()
+    rig.attach()
+    config = rig.actor.config
+    assert config.eps_clip_higher is None
+    assert rig.attachment is not None
+    config.eps_clip = 0.25  # a schedule of the run's own
+    rig.step()
+    assert (rig.used["low"], rig.used["high"]) == (0.25, 0.25)
+    rig.attachment.turn(rig.attachment.panel.own().overlaid({"clip_low": 0.1}))
+    assert (config.eps_clip, config.eps_clip_higher) == (0.1, 0.25)
+    rig.attachment.detach()
+    assert (config.eps_clip, config.eps_clip_higher) == (0.25, None)
+    rig.close()
+
+
+def test_what_was_wrapped_around_the_loss_since_stays_there() -> None:
+    rig = ArealRig()
+    rig.attach()
+    assert rig.attachment is not None
+    ours = rig.losses.grpo_loss_fn
+    theirs = rig.losses.grpo_loss_fn = lambda *given, **named: ours(*given, **named)
+    rig.attachment.detach()
+    assert rig.losses.grpo_loss_fn is theirs
+    rig.step()
+    assert rig.attachment.failures == 0
+    rig.close()

@@ -12,6 +12,7 @@ from real_frameworks import needs, real
 from rigs.nemo_rl import ClippedPGLossFn, NemoRlRig
 
 from trimtab.hooks import nemo_rl
+from trimtab.hooks.meter import METER
 from trimtab.hooks.records import Command
 
 ABSENT = ["nemo_rl.distributed.model_utils", "nemo_rl.distributed.batched_data_dict", "pynvml", "ray"] + [
@@ -79,3 +80,37 @@ def test_what_its_constructor_decides_is_for_a_restart() -> None:
     for name, value in (("importance", "mis"), ("importance_high", 3.0), ("dual_clip", 3.0), ("kl_coef", 0.1)):
         assert str(can.refusal(name, value)).startswith(f"{name}: restart in this trainer: ")
     assert can.refusal("clip_low", 0.1) is None
+
+
+@pytest.mark.parametrize("loss", [[0.5, 1.5], torch.tensor([0.5, 1.5]), torch.tensor([0.5, 1.5], dtype=torch.bfloat16)])
+def test_a_loss_for_each_of_several_batches_is_told_as_their_mean(loss: Any) -> None:
+    rig = NemoRlRig()
+    inner, results = rig.policy.train, [{"loss": loss, "grad_norm": "none"}, None, {"loss": 2.0}]
+
+    def train(*given: Any, **named: Any) -> Any:
+        inner(*given, **named)
+        return results.pop(0)
+
+    rig.policy.train = train  # type: ignore[method-assign]
+    rig.attach()
+    for _ in range(3):
+        rig.step()
+    assert rig.attachment is not None
+    rig.attachment.detach()
+    sent = rig.attachment.emitter.transport.sent  # type: ignore[attr-defined]
+    told = [(summary.step, summary.scalars) for summary in sent]
+    assert told == [(0, {"loss": 1.0}), (1, {}), (2, {"loss": 2.0})]
+    assert vars(rig.policy)["train"] is train
+    rig.close()
+
+
+def test_once_it_is_detached_the_workers_measure_no_more() -> None:
+    rig = NemoRlRig()
+    rig.attach()
+    rig.step()
+    assert rig.attachment is not None
+    rig.attachment.detach()
+    METER.take()
+    rig.step()
+    assert METER._accumulator.take()[0].sum() == 0
+    rig.close()

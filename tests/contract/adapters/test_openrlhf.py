@@ -116,3 +116,27 @@ def test_every_trainer_made_after_the_patch_is_attached(monkeypatch: pytest.Monk
     assert attachment.emitter.capabilities.controls["clip_low"] is Liveness.NEXT_ROLLOUT
     attachment.detach()
     openrlhf._ATTACHED.clear()
+
+
+def test_a_step_is_told_whatever_it_returns() -> None:
+    rig = OpenRlhfRig()
+    inner, results = rig.trainer.ppo_train, [{"policy_loss": "none", "actor_grad_norm": 2.0}, 7, {"policy_loss": 0.5}]
+
+    def ppo_train(kl_ctl: float) -> Any:
+        inner(kl_ctl)
+        return results.pop(0)
+
+    rig.trainer.ppo_train = ppo_train  # type: ignore[method-assign]
+    rig.attach()
+    for _ in range(3):
+        rig.step()
+    assert rig.attachment is not None
+    rig.attachment.detach()
+    sent = rig.attachment.emitter.transport.sent  # type: ignore[attr-defined]
+    assert [(summary.step, summary.scalars) for summary in sent] == [
+        (0, {"grad_norm": 2.0}),
+        (1, {}),
+        (2, {"loss": 0.5}),
+    ]
+    assert vars(rig.trainer)["ppo_train"] is ppo_train
+    rig.close()

@@ -130,3 +130,12 @@ def test_the_run_can_have_bounds_of_its_own() -> None:
     assert rig.attachment is not None
     assert rig.attachment.controls == Controls(ratio_reference="sampler", clip_low=0.1, dual_clip=4.0)
     rig.close()
+
+
+def test_a_loss_follows_the_settings_that_it_is_called_with() -> None:
+    rig = PrimeRlRig("default", {"dppo_mask_high": 1e9, "dppo_mask_low": 1e9})
+    wide = rig.step().loss
+    rig.config = {"dppo_mask_high": -1e9, "dppo_mask_low": -1e9}
+    rig.generator.manual_seed(7)
+    assert not torch.equal(rig.step().loss, wide)  # of the same batch
+    rig.close()

@@ -114,3 +114,37 @@ def test_what_cannot_be_is_refused_with_the_reason(name: str, value: Any, reason
     can = skyrl.Steering(algorithm, recorded=False).panel().capabilities()
     assert can.refusal(name, value) == f"{name}: restart in this trainer: {reason}"
     rig.close()
+
+
+def test_a_loss_that_the_registry_does_not_have_stays_the_runs_own_and_its_controls_are_refused() -> None:
+    rig = SkyRlRig()
+    rig.registry.functions = {"cross_entropy": rig.policy_loss}
+    rig.cfg.trainer.algorithm.policy_loss_type = rig.dispatch.algorithm.policy_loss_type = "cross_entropy"
+    rig.attach()
+    assert rig.attachment is not None
+    refusal = rig.attachment.emitter.capabilities.refusal("clip_low", 0.1)
+    told: list[Any] = []
+    rig.dispatch.registry.get = lambda name: told.append(name) or rig.policy_loss  # type: ignore[method-assign,assignment,func-returns-value]
+    rig.step()
+    assert told == ["cross_entropy"]
+    assert refusal == (
+        "clip_low: restart in this trainer: policy_loss_type=cross_entropy has no loss that measures: it is no "
+        "policy's, or not registered on the driver"
+    )
+    rig.close()
+
+
+def test_a_step_is_told_whatever_its_metrics_are() -> None:
+    rig = SkyRlRig()
+    rig.attach()
+    for step, metrics in ((1, {"policy_loss": "none", "grad_norm": 2.0}), ("second", 7), (3, {"policy_loss": 0.5})):
+        rig.callback.on_step_end(rig, SimpleNamespace(global_step=step, metrics=metrics), None)
+    assert rig.attachment is not None
+    rig.attachment.detach()
+    sent = rig.attachment.emitter.transport.sent  # type: ignore[attr-defined]
+    assert [(summary.step, summary.scalars) for summary in sent] == [
+        (1, {"grad_norm": 2.0}),
+        (2, {}),
+        (3, {"loss": 0.5}),
+    ]
+    rig.close()

@@ -176,3 +176,32 @@ def test_a_loss_that_is_computed_again_in_the_backward_pass_is_measured_once() -
     assert attachment.emitter.last_summary is not None
     assert attachment.emitter.last_summary.tokens == 21
     rig.close()
+
+
+def test_a_batch_of_a_step_whose_id_was_another_ones_is_measured_too() -> None:
+    rig = SlimeRig(recompute_loss_function=True)
+    rig.attach()
+    slime.before_train_step(rig.args, 0, 0, [], None, None)
+    for _ in range(20):
+        batch = Batch.of(rig.generator)
+        slime.loss(rig.args, _lists(batch), _logits(batch), torch.sum)  # its lists are gone behind this
+    slime.before_train_step(rig.args, 1, 0, [], None, None)
+    attachment = slime._PROCESS.attached.made()
+    assert attachment is not None
+    assert attachment.emitter.last_summary is not None
+    assert attachment.emitter.last_summary.tokens == 20 * 21
+    rig.close()
+
+
+def test_a_version_without_the_scoring_function_trains_on_and_the_adapter_takes_itself_off() -> None:
+    rig = SlimeRig()
+    rig.attach()
+    rig.module.policy_loss_function = lambda *_: "theirs"
+    del rig.module.get_log_probs_and_entropy
+    for step in range(4):
+        slime.before_train_step(rig.args, step, 0, [], None, None)
+        assert slime.loss(rig.args, {}, None, torch.sum) == "theirs"
+    attachment = slime._PROCESS.attached.made()
+    assert attachment is not None
+    assert not attachment.attached
+    rig.close()

@@ -75,7 +75,7 @@ def gradient_of(loss_fn: Any, **metadata: Any) -> tuple[torch.Tensor, torch.Tens
 @needs_verl
 def test_the_released_loss_is_unchanged_and_measured_whole(losses: Any) -> None:
     METER.__init__()  # type: ignore[misc]
-    expected, got = gradient_of(losses.ppo_loss), gradient_of(verl.ppo_loss)
+    expected, got = gradient_of(losses.ppo_loss), gradient_of(verl.ppo_loss, trimtab="{}")
     assert torch.equal(got[0], expected[0])
     assert torch.equal(got[1], expected[1])
     from trimtab.hooks.layout import SIZE, parts
@@ -199,7 +199,50 @@ def test_the_loss_is_put_in_place_by_verls_own_call_and_the_batch_carries_change
     rig.step()
     rig.attachment.panel.turn({})
     rig.step()
-    assert seen == [None, '{"clip_low": 0.1, "dual_clip": 10000000000.0}', None]
+    assert seen == ["{}", '{"clip_low": 0.1, "dual_clip": 10000000000.0}', "{}"]
+    rig.close()
+
+
+class Metrics(dict[str, Any]):
+    """What cannot be gone over."""
+
+    def keys(self) -> Any:
+        raise RuntimeError("no")
+
+    def __iter__(self) -> Any:
+        raise RuntimeError("no")
+
+
+def test_nothing_that_a_trainer_says_of_a_step_raises_or_keeps_the_step_from_being_told() -> None:
+    rig = VerlRig()
+    rig.attach()
+    rig.step()
+    assert rig.attachment is not None
+    trainer, batch = rig.trainer, SimpleNamespace(extra_info={})
+    trainer._update_actor(batch, metrics={"actor/pg_loss": [0.5, 1.5], "actor/grad_norm": "none"})
+    trainer.global_steps = "second"  # type: ignore[assignment]
+    trainer.on_step_end()
+    trainer._update_actor(batch, metrics=Metrics())
+    trainer.on_step_end()
+    rig.attachment.emitter.close()
+    sent = rig.attachment.emitter.transport.sent  # type: ignore[attr-defined]
+    assert [(summary.step, summary.scalars) for summary in sent] == [
+        (1, {"grad_norm": 1.0}),
+        (2, {"loss": 1.0}),
+        (3, {}),
+    ]
+    rig.close()
+
+
+def test_once_it_is_detached_the_workers_measure_no_more() -> None:
+    rig = VerlRig()
+    rig.attach()
+    rig.step()
+    assert rig.attachment is not None
+    rig.attachment.detach()
+    METER.take()
+    rig.step()
+    assert METER._accumulator.take()[0].sum() == 0
     rig.close()
 
 
