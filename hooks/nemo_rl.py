@@ -114,7 +114,8 @@ def attach(
         caller: reaches the policy's workers; Ray's by default.
     """
     measured = MeasuredLoss(loss_fn)
-    own, wrapped = vars(policy).get("train"), []
+    own = vars(policy).get("train")
+    wrapped: list[Callable[..., Any]] = []
 
     def undo() -> None:
         measured.measuring = False

@@ -55,7 +55,8 @@ class _Handler:
 
     def take_off(self) -> None:
         """Where nobody put another handler in front of it meanwhile, have the one before it back."""
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is self:
+        now: Any = signal.getsignal(signal.SIGTERM)
+        if threading.current_thread() is threading.main_thread() and now is self:
             before = self.before
             while isinstance(before, _Handler) and not before.flushes:
                 before = before.before

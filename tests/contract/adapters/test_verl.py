@@ -228,7 +228,7 @@ def test_nothing_that_a_trainer_says_of_a_step_raises_or_keeps_the_step_from_bei
     sent = rig.attachment.emitter.transport.sent  # type: ignore[attr-defined]
     assert [(summary.step, summary.scalars) for summary in sent] == [
         (1, {"grad_norm": 1.0}),
-        (2, {"loss": 1.0}),
+        (2, {"loss": 1.0, "grad_norm": 1.0}),
         (3, {}),
     ]
     rig.close()
