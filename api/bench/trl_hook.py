@@ -60,10 +60,10 @@ def bench_trl_hook(generations: int, on_pair: Callable[[], None] = lambda: None)
             on_pair()
         for each in both:  # lets its thread end
             next(each, None)
-    pairs = [tuple(1000 * each / UPDATES for each in pair) for pair in pairs[WARM_UP:]]
+    pairs, ms = pairs[WARM_UP:], 1000 / UPDATES
     return HookCost(
-        step_ms=Spread.of(alone for alone, _, _, _ in pairs),
-        added_ms=Spread.of(ridden - alone for alone, _, ridden, _ in pairs),
-        worked_ms=Spread.of(ridden - alone for _, alone, _, ridden in pairs),
+        step_ms=Spread.of(ms * alone for alone, _, _, _ in pairs),
+        added_ms=Spread.of(ms * (ridden - alone) for alone, _, ridden, _ in pairs),
+        worked_ms=Spread.of(ms * (ridden - alone) for _, alone, _, ridden in pairs),
         share=Spread.of(ridden / alone - 1 for _, alone, _, ridden in pairs),
     )
