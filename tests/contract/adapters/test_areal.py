@@ -141,7 +141,7 @@ def test_one_bound_for_both_sides_is_one_again_and_moves_as_one_while_nothing_is
     config.eps_clip = 0.25  # a schedule of the run's own
     rig.step()
     assert (rig.used["low"], rig.used["high"]) == (0.25, 0.25)
-    rig.attachment.turn(rig.attachment.panel.own().overlaid({"clip_low": 0.1}))
+    rig.attachment.panel.turn({"clip_low": 0.1})
     assert (config.eps_clip, config.eps_clip_higher) == (0.1, 0.25)
     rig.attachment.detach()
     assert (config.eps_clip, config.eps_clip_higher) == (0.25, None)
