@@ -15,7 +15,7 @@ from typing import Any
 from trimtab.hooks.attachment import Attachment
 from trimtab.hooks.bounds import band_shown, band_told, dual_or_none, dual_shown, lower_width
 from trimtab.hooks.controls import Liveness
-from trimtab.hooks.knobs import Knob, Panel
+from trimtab.hooks.knobs import Knob, Panel, restart
 from trimtab.hooks.worker import OncePerProcess, attach_worker, torch_ranks, unwrap
 
 CONTROL_TABLE: dict[str, Liveness] = {
@@ -73,18 +73,18 @@ def panel_of(config: Any) -> Panel:
     """The knobs of a `PPOActorConfig`."""
     sampling, bounds = config.rejection_sampling, Bounds(config)
     usable = sampling is not None and sampling.metric == "ratio"
-    band = {} if usable else _restart("start with rejection_sampling by metric=ratio, bounds may be wide")
+    band = {} if usable else restart("start with rejection_sampling by metric=ratio, bounds may be wide")
     rule = {"mask": "mis", "clamp": "tis"}[sampling.action] if usable else "none"
     level = "geometric" if usable and sampling.level == "sequence" else "token"
     knobs = {
         "clip_low": Knob.attribute(bounds, "low", shown=lower_width),
         "clip_high": Knob.attribute(bounds, "high"),
         "dual_clip": Knob.attribute(config, "c_clip", shown=dual_shown, told=dual_or_none),
-        "importance": Knob.obeyed(rule, **_restart("set rejection_sampling.action")),
-        "importance_level": Knob.obeyed(level, **_restart("set rejection_sampling.level")),
+        "importance": Knob.obeyed(rule, **restart("set rejection_sampling.action")),
+        "importance_level": Knob.obeyed(level, **restart("set rejection_sampling.level")),
         "ratio_reference": Knob.obeyed(
             "sampler" if samples_are_old(config) else "recomputed",
-            **_restart("set use_decoupled_loss or recompute_logprob, which change what is computed"),
+            **restart("set use_decoupled_loss or recompute_logprob, which change what is computed"),
         ),
     }
     if usable:
@@ -189,7 +189,3 @@ def patch(actor_class: Any = None) -> None:
 
     vars(ppo_update)["trimtab"] = True
     actor_class.ppo_update = ppo_update
-
-
-def _restart(reason: str) -> dict[str, Any]:
-    return {"liveness": Liveness.RESTART, "reason": reason}

@@ -21,6 +21,11 @@ def _same(value: Any) -> Any:
     return value
 
 
+def restart(reason: str) -> dict[str, Any]:
+    """What a knob says that cannot be turned while the run goes on, for its last arguments."""
+    return {"liveness": Liveness.RESTART, "reason": reason}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
     """One control of a trainer.

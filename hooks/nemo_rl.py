@@ -16,7 +16,7 @@ from trimtab.hooks.attachment import Attachment
 from trimtab.hooks.bounds import band_shown, band_told, dual_or_none, dual_shown, lower_width
 from trimtab.hooks.controls import Liveness
 from trimtab.hooks.fleet import Caller, Fleet, RayCaller
-from trimtab.hooks.knobs import Knob, Panel
+from trimtab.hooks.knobs import Knob, Panel, restart
 from trimtab.hooks.meter import METER
 from trimtab.hooks.trainer_scalars import scalars_from
 from trimtab.hooks.worker import attach_worker, unwrap
@@ -79,9 +79,9 @@ class MeasuredLoss:
 def panel_of(loss: Any) -> Panel:
     """The knobs of a `ClippedPGLossFn`."""
     kind = loss.truncated_importance_sampling_type
-    band = {} if kind in _RULES else _restart("start with truncated_importance_sampling_type set, bounds may be wide")
-    kl = {} if loss.reference_policy_kl_penalty else _restart("with a penalty of 0 no reference log-probs are computed")
-    dual = _restart("CISPO has no dual clip") if loss.use_cispo else {}
+    band = {} if kind in _RULES else restart("start with truncated_importance_sampling_type set, bounds may be wide")
+    kl = {} if loss.reference_policy_kl_penalty else restart("with a penalty of 0 no reference log-probs are computed")
+    dual = restart("CISPO has no dual clip") if loss.use_cispo else {}
     low, high = "truncated_importance_sampling_ratio_min", "truncated_importance_sampling_ratio"
     rule = "tis" if kind is None and loss.use_importance_sampling_correction else _RULES.get(kind, "none")
     level = "sequence" if loss.sequence_level_importance_ratios else "token"
@@ -93,8 +93,8 @@ def panel_of(loss: Any) -> Panel:
             "kl_coef": Knob.attribute(loss, "reference_policy_kl_penalty", **kl),
             "importance_low": Knob.attribute(loss, low, shown=lambda bound: bound or 0.0, **band),
             "importance_high": Knob.attribute(loss, high, shown=band_shown, told=band_told, **band),
-            "importance": Knob.obeyed(rule, **_restart("metrics and their denominators are made when the loss is")),
-            "importance_level": Knob.obeyed(level, **_restart("metrics and their denominators are made with the loss")),
+            "importance": Knob.obeyed(rule, **restart("metrics and their denominators are made when the loss is")),
+            "importance_level": Knob.obeyed(level, **restart("metrics and their denominators are made with the loss")),
         }
     )
 
@@ -157,7 +157,3 @@ def _wrap_train(policy: Any, attachment: Attachment) -> Callable[..., Any]:
 
     policy.train = train
     return train
-
-
-def _restart(reason: str) -> dict[str, Any]:
-    return {"liveness": Liveness.RESTART, "reason": reason}

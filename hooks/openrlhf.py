@@ -15,7 +15,7 @@ from typing import Any
 from trimtab.hooks.attachment import Attachment
 from trimtab.hooks.bounds import band_shown, band_told, dual_or_none, dual_shown, lower_width
 from trimtab.hooks.controls import Liveness
-from trimtab.hooks.knobs import Knob, Panel
+from trimtab.hooks.knobs import Knob, Panel, restart
 from trimtab.hooks.trainer_scalars import scalars_from
 from trimtab.hooks.worker import OncePerProcess, attach_worker, torch_ranks, unwrap
 
@@ -79,11 +79,11 @@ def panel_of(loss: Any) -> Panel:
     rule, when = Rule(loss), {"liveness": Liveness.NEXT_ROLLOUT}
     rest: dict[str, Any] = dict(when)
     if loss.is_correction_level == "off":
-        rest = _restart("vLLM is asked for its log-probs at the start: is_correction_level=token, bounds may be wide")
+        rest = restart("vLLM is asked for its log-probs at the start: is_correction_level=token, bounds may be wide")
     elif loss.policy_loss_type != "ppo":
-        rest = _restart("under GSPO the correction decides what the ratio itself is against")
+        rest = restart("under GSPO the correction decides what the ratio itself is against")
     elif loss.is_correction_gating != "ratio":
-        rest = _restart("this run goes by a divergence, not by the ratio")
+        rest = restart("this run goes by a divergence, not by the ratio")
     level = "geometric" if loss.is_correction_level == "seq" else "token"
     return Panel(
         {
@@ -93,7 +93,7 @@ def panel_of(loss: Any) -> Panel:
             "importance": Knob.attribute(rule, "importance", **rest),
             "importance_low": Knob.attribute(rule, "low", **rest),
             "importance_high": Knob.attribute(rule, "high", shown=band_shown, told=band_told, **rest),
-            "importance_level": Knob.obeyed(level, **_restart("set is_correction_level")),
+            "importance_level": Knob.obeyed(level, **restart("set is_correction_level")),
         }
     )
 
@@ -192,7 +192,3 @@ def patch(trainer_class: Any = None) -> None:
 
     vars(init)["trimtab"] = True
     trainer_class.__init__ = init
-
-
-def _restart(reason: str) -> dict[str, Any]:
-    return {"liveness": Liveness.RESTART, "reason": reason}

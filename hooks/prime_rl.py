@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab.hooks.attachment import Attachment
-from trimtab.hooks.controls import Controls, Liveness
-from trimtab.hooks.knobs import Knob, Panel
+from trimtab.hooks.controls import ClipBounds, Controls, Liveness
+from trimtab.hooks.knobs import Knob, Panel, restart
 from trimtab.hooks.worker import OncePerProcess, after_optimizer_steps, attach_worker, torch_ranks
 
 CONTROL_TABLE: dict[str, Liveness] = {
@@ -114,8 +114,8 @@ def _clipped(inputs: Any, controls: Controls) -> Any:
 
     mask, advantages = inputs.loss_mask, inputs.advantages
     log_ratio = (inputs.trainer_logprobs - inputs.inference_logprobs).detach()
-    low = math.log1p(-controls.clip_low) if controls.clip_low < 1 else -math.inf
-    rule = ppo_shaped(low, math.log1p(controls.clip_high), advantages, math.log(controls.dual_clip))
+    bounds = ClipBounds.nominal(controls)
+    rule = ppo_shaped(bounds.low, bounds.high, advantages, math.log(controls.dual_clip))
     weights = rule(torch.where(mask, log_ratio, 0))
     per_token = torch.where(mask, -advantages * weights * inputs.trainer_logprobs, 0)
     if inputs.loss_weights is not None:
@@ -155,15 +155,13 @@ def panel_of(own: Controls, *, clipped: bool) -> Panel:
     rest: dict[str, Any] = {}
     if not clipped:
         reason = "prime-rl's losses mask by probability differences; set kwargs.inner = clipped for a clipped ratio"
-        rest = {"liveness": Liveness.RESTART, "reason": reason}
+        rest = restart(reason)
     return Panel(
         {
             "clip_low": Knob.obeyed(own.clip_low, **rest),
             "clip_high": Knob.obeyed(own.clip_high, **rest),
             "dual_clip": Knob.obeyed(own.dual_clip, **rest),
-            "ratio_reference": Knob.obeyed(
-                "sampler", liveness=Liveness.RESTART, reason="prime-rl recomputes no old log-probs"
-            ),
+            "ratio_reference": Knob.obeyed("sampler", **restart("prime-rl recomputes no old log-probs")),
         }
     )
 

@@ -18,7 +18,7 @@ from trimtab.hooks.bounds import band_shown, band_told, dual_shown, dual_told, l
 from trimtab.hooks.controls import Liveness
 from trimtab.hooks.fleet import Caller, Fleet, RayCaller
 from trimtab.hooks.guard import Guard
-from trimtab.hooks.knobs import Knob, Panel
+from trimtab.hooks.knobs import Knob, Panel, restart
 from trimtab.hooks.meter import METER
 from trimtab.hooks.trainer_scalars import scalars_from
 from trimtab.hooks.worker import attach_worker, unwrap
@@ -111,7 +111,7 @@ class Steering:
 
     def __init__(self, algorithm: Any, *, recorded: bool, refusal: str = "") -> None:
         self._algorithm, self._recorded = algorithm, recorded
-        self._refused = _restart(refusal) if refusal else {}
+        self._refused = restart(refusal) if refusal else {}
         self._correction = algorithm.off_policy_correction
         level = self._correction.tis_ratio_type
         self._level = level or "token"
@@ -133,8 +133,8 @@ class Steering:
 
     def panel(self) -> Panel:
         """All of it as knobs."""
-        dual = {} if self._algorithm.policy_loss_type == "dual_clip" else _restart("set policy_loss_type=dual_clip")
-        rest = {} if self._recorded else _restart("start with generator.sampling_params.logprobs set")
+        dual = {} if self._algorithm.policy_loss_type == "dual_clip" else restart("set policy_loss_type=dual_clip")
+        rest = {} if self._recorded else restart("start with generator.sampling_params.logprobs set")
         return Panel(
             {
                 "clip_low": self._knob("eps_clip_low", shown=lower_width),
@@ -147,10 +147,10 @@ class Steering:
                     **rest,
                 ),
                 "importance_high": self._knob(self._high, shown=band_shown, told=band_told, **rest),
-                "importance_level": Knob.obeyed(self._level, **_restart("set off_policy_correction.tis_ratio_type")),
+                "importance_level": Knob.obeyed(self._level, **restart("set off_policy_correction.tis_ratio_type")),
                 "kl_coef": Knob.obeyed(
                     self._algorithm.kl_loss_coef if self._algorithm.use_kl_loss else 0.0,
-                    **_restart("the workers read kl_loss_coef from their own copy of the configuration"),
+                    **restart("the workers read kl_loss_coef from their own copy of the configuration"),
                 ),
             }
         )
@@ -293,7 +293,3 @@ def _attached(
 
 def _ray(dispatch: Any) -> Caller:
     return RayCaller(lambda: [info.handle for info in dispatch._actor_groups["policy"].actor_infos])
-
-
-def _restart(reason: str) -> dict[str, Any]:
-    return {"liveness": Liveness.RESTART, "reason": reason}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from trimtab.hooks.attachment import Attachment
 from trimtab.hooks.bounds import band_shown, band_told, dual_or_none, dual_shown, lower_width
 from trimtab.hooks.controls import Liveness
-from trimtab.hooks.knobs import Knob, Panel
+from trimtab.hooks.knobs import Knob, Panel, restart
 from trimtab.hooks.worker import OncePerProcess, attach_worker, torch_ranks
 
 if TYPE_CHECKING:
@@ -206,11 +206,11 @@ def panel_of(args: Any) -> Panel:
     _PROCESS.rule = _PROCESS.rule_own = "tis" if args.use_tis else "none"
     band: dict[str, Any] = {}
     if args.use_rollout_logprobs:
-        band = _restart("with --use-rollout-logprobs the ratio is against the sampler already")
+        band = restart("with --use-rollout-logprobs the ratio is against the sampler already")
     elif not weighed:
-        band = _restart("the sampler's log-probs are not recorded: start with --use-tis or --get-mismatch-metrics")
-    rule = band or ({} if ours else _restart("start with --custom-tis-function-path trimtab.hooks.slime.tis"))
-    kl = {} if args.use_kl_loss else _restart("start with --use-kl-loss, which loads a reference")
+        band = restart("the sampler's log-probs are not recorded: start with --use-tis or --get-mismatch-metrics")
+    rule = band or ({} if ours else restart("start with --custom-tis-function-path trimtab.hooks.slime.tis"))
+    kl = {} if args.use_kl_loss else restart("start with --use-kl-loss, which loads a reference")
     return Panel(
         {
             "clip_low": Knob.attribute(args, "eps_clip", shown=lower_width),
@@ -222,7 +222,7 @@ def panel_of(args: Any) -> Panel:
             "importance_high": Knob.attribute(args, "tis_clip", shown=band_shown, told=band_told, **band),
             "ratio_reference": Knob.obeyed(
                 "sampler" if args.use_rollout_logprobs else "recomputed",
-                **_restart("set --use-rollout-logprobs, which changes what old log-probs are"),
+                **restart("set --use-rollout-logprobs, which changes what old log-probs are"),
             ),
         }
     )
@@ -269,7 +269,3 @@ def reset() -> None:
     fresh = _Process()
     for name in _Process.__slots__:
         setattr(_PROCESS, name, getattr(fresh, name))
-
-
-def _restart(reason: str) -> dict[str, Any]:
-    return {"liveness": Liveness.RESTART, "reason": reason}

@@ -7,7 +7,7 @@ from typing import Any
 
 from trimtab.hooks.bounds import band_shown, band_told
 from trimtab.hooks.controls import Controls, Liveness
-from trimtab.hooks.knobs import Knob
+from trimtab.hooks.knobs import Knob, restart
 
 _SMALL = 1e-10
 """A lower bound must be above 0 there."""
@@ -45,11 +45,11 @@ class Correction:
         """
         rest: dict[str, Any] = {"liveness": Liveness.NEXT_ROLLOUT}
         if self.bypass:
-            rest = _restart("in bypass mode the ratio is against the sampler, and is clipped instead")
+            rest = restart("in bypass mode the ratio is against the sampler, and is clipped instead")
         elif not recorded:
-            rest = _restart("start with actor_rollout_ref.rollout.calculate_log_probs=true")
+            rest = restart("start with actor_rollout_ref.rollout.calculate_log_probs=true")
         elif self._config is None:
-            rest = _restart("start with algorithm.rollout_correction, whose rollout_is may be null")
+            rest = restart("start with algorithm.rollout_correction, whose rollout_is may be null")
         return {name: self._knob(name, **rest) for name in _NAMES}
 
     def _knob(self, name: str, **rest: Any) -> Knob:
@@ -74,10 +74,6 @@ class Correction:
         if self.values["importance"] == "mis":
             return level, f"{max(low, _SMALL)!r}_{high!r}"
         return level, float(high)
-
-
-def _restart(reason: str) -> dict[str, Any]:
-    return {"liveness": Liveness.RESTART, "reason": reason}
 
 
 def _parsed(threshold: Any) -> tuple[float | None, float]:

@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 from trimtab.hooks.bounds import LARGE, dual_shown, lower_width
-from trimtab.hooks.controls import Liveness
-from trimtab.hooks.knobs import Knob, Panel
+from trimtab.hooks.knobs import Knob, Panel, restart
 from trimtab.hooks.verl_correction import Correction
 
 
@@ -48,13 +47,10 @@ class Steering:
             "dual_clip": self._knob("dual_clip", shown=dual_shown),
             "ratio_reference": Knob.obeyed(
                 "sampler" if self.bypass else "recomputed",
-                liveness=Liveness.RESTART,
-                reason="set algorithm.rollout_correction.bypass_mode, which changes what old log-probs are",
+                **restart("set algorithm.rollout_correction.bypass_mode, which changes what old log-probs are"),
             ),
         }
-        kl: dict[str, Any] = {}
-        if not self.uses_kl:
-            kl = {"liveness": Liveness.RESTART, "reason": "start with actor.use_kl_loss=true, which loads a reference"}
+        kl = {} if self.uses_kl else restart("start with actor.use_kl_loss=true, which loads a reference")
         knobs["kl_coef"] = self._knob("kl_coef", shown=lambda coef: coef if self.uses_kl else 0.0, **kl)
         return Panel(knobs | self.correction.knobs(recorded=self.records))
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trimtab.api.bench.trl_task import questions, reward, tokenizer, warm_model
+from trimtab.api.bench.trl_task import arguments, questions, reward, tokenizer, warm_model
 from trimtab.api.client import Client
 from trimtab.api.demo.perform import service
 from trimtab.api.errors import UserError
@@ -53,11 +53,10 @@ class Rescue:
 
 def trainer(folder: Path, *, clip: float, seed: int, generations: int) -> Any:
     """A GRPOTrainer of TRL as a user has it, with TRL's own defaults where nothing is said."""
-    from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    arguments = GRPOConfig(
-        output_dir=str(folder),
+    settings = arguments(
+        folder,
         per_device_train_batch_size=PROMPTS * GROUP // MINIBATCHES,
         num_generations=GROUP,
         steps_per_generation=MINIBATCHES,
@@ -68,19 +67,12 @@ def trainer(folder: Path, *, clip: float, seed: int, generations: int) -> Any:
         learning_rate=LEARNING_RATE,
         lr_scheduler_type="constant",
         max_steps=generations * UPDATES,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        save_strategy="no",
-        logging_steps=10**6,
-        report_to=[],
-        disable_tqdm=True,
         seed=seed,
     )
     return GRPOTrainer(
         warm_model(TASK),
         reward_funcs=reward,
-        args=arguments,
+        args=settings,
         train_dataset=questions(TASK, 2000, seed),
         processing_class=tokenizer(),
     )

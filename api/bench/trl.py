@@ -13,13 +13,14 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from trimtab.api.bench.spread import Spread
 from trimtab.api.bench.tiny import TinyShape, tiny_qwen3, tiny_trainer
-from trimtab.api.bench.trl_task import questions, reward, tokenizer
+from trimtab.api.bench.trl_task import arguments, questions, reward, tokenizer
 from trimtab.api.bench.turns import turns
 from trimtab.hooks.controls import Controls
 from trimtab.trainer.config import RunConfig
@@ -111,13 +112,12 @@ def _cost(workload: Workload, steps: int, on_step: Callable[[], None]) -> PeerCo
 
 
 def _trl_trainer(workload: Workload, config: RunConfig, folder: str, steps: int) -> Any:
-    from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 
     task = workload.task
     rollout, update = config.rollout, config.update
-    arguments = GRPOConfig(
-        output_dir=folder,
+    settings = arguments(
+        Path(folder),
         per_device_train_batch_size=rollout.prompts * rollout.group_size // UPDATES,
         num_generations=rollout.group_size,
         steps_per_generation=UPDATES,
@@ -130,18 +130,11 @@ def _trl_trainer(workload: Workload, config: RunConfig, folder: str, steps: int)
         max_grad_norm=update.gradient_clip,
         lr_scheduler_type="constant",
         max_steps=steps * UPDATES,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        save_strategy="no",
-        logging_steps=10**6,
-        report_to=[],
-        disable_tqdm=True,
     )
     return TRLTrainer(
         tiny_qwen3(workload.shape),
         reward_funcs=reward,
-        args=arguments,
+        args=settings,
         train_dataset=questions(task, 1000, 0),
         processing_class=tokenizer(),
     )

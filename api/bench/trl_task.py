@@ -46,6 +46,23 @@ def questions(task: RunningSum, count: int, seed: int) -> Any:
     return Dataset.from_list([{"prompt": "".join(map(str, digits)) + "="} for digits in prompts])
 
 
+def arguments(folder: Path, **settings: Any) -> Any:
+    """A GRPOConfig for a CPU that saves, reports and prints nothing, with these settings."""
+    from trl.trainer.grpo_config import GRPOConfig
+
+    return GRPOConfig(
+        output_dir=str(folder),
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        save_strategy="no",
+        logging_steps=10**6,
+        report_to=[],
+        disable_tqdm=True,
+        **settings,
+    )
+
+
 def warm_path(task: RunningSum) -> Path:
     """Where the weights of `warm_model` are cached."""
     return cache_dir() / f"warm-qwen3-{task.digits}-{WARM_STEPS}.pt"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trimtab.api.tail import sqlite
-from trimtab.api.tail.source import Piece, Place, Row, Skipped, TailError
+from trimtab.api.tail.source import Piece, Place, Row, Skipped, TailError, read_to_end
 from trimtab.api.tail.values import number, step_of, time_of
 
 COLUMNS = frozenset({"run_uuid", "key", "value", "timestamp", "step", "is_nan"})
@@ -63,12 +63,7 @@ class MlflowDatabase:
 
     def end(self) -> Place:
         """Behind the newest value."""
-        place: Place = {}
-        while True:
-            piece = self.read(place)
-            place = piece.place
-            if not piece.more:
-                return place
+        return read_to_end(self)
 
 
 def _number(value: object) -> float | None:

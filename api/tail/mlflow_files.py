@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from trimtab.api.tail.files import PIECE, chunk, unreadable
 from trimtab.api.tail.merging import Entry, Part, merged
-from trimtab.api.tail.source import Piece, Place, Row, Skipped, TailError
+from trimtab.api.tail.source import Piece, Place, Row, Skipped, TailError, read_to_end
 from trimtab.api.tail.values import number, step_of, time_of
 
 FOLDER = "metrics"
@@ -33,12 +33,7 @@ class MlflowFiles:
 
     def end(self) -> Place:
         """Behind the last whole line of every file."""
-        place: Place = {}
-        while True:
-            piece = self.read(place)
-            place = piece.place
-            if not piece.more:
-                return place
+        return read_to_end(self)
 
     def _paths(self) -> list[tuple[str, Path]]:
         folder = self.path / FOLDER

@@ -85,3 +85,13 @@ class Source(Protocol):
             TailError: the log cannot be read.
         """
         ...
+
+
+def read_to_end(source: Source) -> Place:
+    """The place behind everything that is there now, for a log that has to be read to know it."""
+    place: Place = {}
+    while True:
+        piece = source.read(place)
+        place = piece.place
+        if not piece.more:
+            return place

@@ -13,7 +13,7 @@ from typing import ClassVar
 from trimtab.api.tail.files import PIECE, chunk, unreadable
 from trimtab.api.tail.merging import Entry, Part, merged
 from trimtab.api.tail.protobuf import BYTES, as_bytes, as_double, as_float, as_signed, fields
-from trimtab.api.tail.source import Piece, Place, Row, Skipped, TailError
+from trimtab.api.tail.source import Piece, Place, Row, Skipped, TailError, read_to_end
 from trimtab.api.tail.tfrecord import records
 from trimtab.api.tail.values import MOST_KEYS, step_of, time_of
 
@@ -46,12 +46,7 @@ class TensorBoard:
 
     def end(self) -> Place:
         """Behind the last whole record of every file."""
-        place: Place = {}
-        while True:
-            piece = self.read(place)
-            place = piece.place
-            if not piece.more:
-                return place
+        return read_to_end(self)
 
     def _paths(self) -> list[Path]:
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trimtab.api.tail import sqlite
-from trimtab.api.tail.source import Piece, Place, Row, Skipped, TailError
+from trimtab.api.tail.source import Piece, Place, Row, Skipped, TailError, read_to_end
 from trimtab.api.tail.values import numbers, parsed, step_of
 
 COLUMNS = frozenset({"id", "timestamp", "run_name", "step", "metrics"})
@@ -59,12 +59,7 @@ class Trackio:
 
     def end(self) -> Place:
         """Behind the newest row."""
-        place: Place = {}
-        while True:
-            piece = self.read(place)
-            place = piece.place
-            if not piece.more:
-                return place
+        return read_to_end(self)
 
 
 def _time(text: object) -> float | None:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from trimtab.api.tail.files import PIECE, Chunk, chunk
 from trimtab.api.tail.protobuf import BYTES, as_bytes, as_signed, fields
-from trimtab.api.tail.source import Piece, Place, Row, Skipped, TailError
+from trimtab.api.tail.source import Piece, Place, Row, Skipped, TailError, read_to_end
 from trimtab.api.tail.values import MOST_KEYS, number, parsed, step_of, time_of
 from trimtab.api.tail.wandb_log import BLOCK, HEADER, MAGIC, records
 
@@ -60,12 +60,7 @@ class WandbLog:
 
     def end(self) -> Place:
         """Behind the last whole record."""
-        place: Place = {}
-        while True:
-            piece = self.read(place)
-            place = piece.place
-            if not piece.more:
-                return place
+        return read_to_end(self)
 
     def _behind_header(self, found: Chunk) -> tuple[bytes, int]:
         """The data behind the file's header, and its offset. Raises `TailError` where there is another header."""

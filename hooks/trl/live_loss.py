@@ -13,9 +13,9 @@ from torch import Tensor
 from trimtab.hooks.centering_rule import objective_centering
 from trimtab.hooks.controls import ClipBounds, Controls
 from trimtab.hooks.importance import importance_weights
+from trimtab.hooks.trl.panel import IMPORTANCE
 
 Inputs = dict[str, Any]
-_IMPORTANCE = ("importance", "importance_low", "importance_high", "importance_inside", "importance_level")
 
 
 def loss_mask(inputs: Inputs) -> Tensor:
@@ -45,7 +45,7 @@ def steered(inputs: Inputs, train_logprobs: Tensor, controls: Controls, own: Con
     old, mask = denominator(inputs, train_logprobs), loss_mask(inputs)
     # A token that the sampler gave no log-prob for is neither weighted nor clipped.
     sampler = torch.where(torch.isnan(sampler), old, sampler)
-    if any(getattr(controls, name) != getattr(own, name) for name in _IMPORTANCE):
+    if any(getattr(controls, name) != getattr(own, name) for name in IMPORTANCE):
         _weigh(inputs, importance_weights(old - sampler, mask, controls))
     if controls.ratio_reference == "sampler" != own.ratio_reference:
         inputs["old_per_token_logps"] = sampler

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from trimtab.hooks.controls import NUMERIC_BOUNDS, Liveness
-from trimtab.hooks.knobs import Knob, Panel
+from trimtab.hooks.bounds import lower_width
+from trimtab.hooks.controls import NUMERIC_BOUNDS, Controls, Liveness
+from trimtab.hooks.knobs import Knob, Panel, restart
 
 CONTROL_TABLE: dict[str, Liveness] = {
     "clip_low": Liveness.LIVE,
@@ -43,7 +44,8 @@ PPO_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 """Values of `loss_type` that clip the ratio on both sides."""
 _LEAST_BETA = 1e-12
 """In the place of 0: without a weight on it TRL records no reference log-probs, and could not take it up again."""
-_IMPORTANCE = ("importance", "importance_low", "importance_high", "importance_inside", "importance_level")
+IMPORTANCE = ("importance", "importance_low", "importance_high", "importance_inside", "importance_level")
+"""The controls that an importance weight is made of."""
 
 
 def sync_panel(trainer: Any, *, head: str, shadow: bool) -> Panel:
@@ -84,18 +86,14 @@ def sync_panel(trainer: Any, *, head: str, shadow: bool) -> Panel:
         **_common_knobs(trainer),
         "objective": Knob.obeyed(
             _objective(trainer),
-            liveness=Liveness.RESTART,
-            reason="TRL reads loss_type and importance_sampling_level in several places that have to agree",
+            **restart("TRL reads loss_type and importance_sampling_level in several places that have to agree"),
         ),
         "aggregation": Knob.obeyed(
-            AGGREGATIONS.get(trainer.loss_type, "token_mean"),
-            liveness=Liveness.RESTART,
-            reason="it is part of TRL's loss_type",
+            AGGREGATIONS.get(trainer.loss_type, "token_mean"), **restart("it is part of TRL's loss_type")
         ),
         "advantage": Knob.obeyed(
             "group_mean" if getattr(trainer, "scale_rewards", "group") == "none" else "group_std",
-            liveness=Liveness.RESTART,
-            reason="advantages are computed when the batch is generated",
+            **restart("advantages are computed when the batch is generated"),
         ),
     }
     return Panel(knobs)
@@ -108,34 +106,24 @@ def async_panel(trainer: Any) -> Panel:
         {
             **_clip_knobs(trainer, ""),
             **_common_knobs(trainer),
-            "ratio_reference": Knob.obeyed(
-                "sampler", liveness=Liveness.RESTART, reason="nothing else is recorded with the rollouts"
-            ),
-            **{name: Knob.obeyed(_NEUTRAL[name], liveness=Liveness.ABSENT, reason=none) for name in _IMPORTANCE},
+            "ratio_reference": Knob.obeyed("sampler", **restart("nothing else is recorded with the rollouts")),
+            **{name: Knob.obeyed(_NEUTRAL[name], liveness=Liveness.ABSENT, reason=none) for name in IMPORTANCE},
             "centering": Knob.obeyed(
                 False, liveness=Liveness.ABSENT, reason="the rollout worker asks vLLM for the sampled token alone"
             ),
             "max_staleness": Knob.obeyed(
                 float(getattr(trainer.args, "max_staleness", math.inf)),
-                liveness=Liveness.RESTART,
-                reason="TRL's queue reads it when it is made",
+                **restart("TRL's queue reads it when it is made"),
             ),
         }
     )
 
 
-_NEUTRAL: dict[str, Any] = {
-    "importance": "none",
-    "importance_low": 0.0,
-    "importance_high": 2.0,
-    "importance_inside": "ratio",
-    "importance_level": "token",
-}
+_NEUTRAL = {name: getattr(Controls(), name) for name in IMPORTANCE}
 
 
 def _clip_knobs(trainer: Any, refused: str) -> dict[str, Knob]:
-    # A half-width of 1 or more below never clips, which is 1 in our words.
-    low = _attribute(trainer, "epsilon_low", refused, shown=lambda epsilon: min(float(epsilon), 1.0))
+    low = _attribute(trainer, "epsilon_low", refused, shown=lower_width)
     most = NUMERIC_BOUNDS["clip_high"].high
     high = _attribute(trainer, "epsilon_high", refused, shown=lambda epsilon: min(float(epsilon), most))
     return {"clip_low": low, "clip_high": high}
@@ -160,7 +148,7 @@ def _importance_knobs(trainer: Any, refused: str) -> dict[str, Knob]:
         }
     if trainer.loss_type == "vespo":
         refused = refused or "vespo has weights of its own"
-    return {name: _obeyed(own[name], refused) for name in _IMPORTANCE}
+    return {name: _obeyed(own[name], refused) for name in IMPORTANCE}
 
 
 def _uncentered(trainer: Any) -> str:
@@ -186,4 +174,4 @@ def _obeyed(value: Any, refused: str) -> Knob:
 
 
 def _standing(refused: str) -> dict[str, Any]:
-    return {"liveness": Liveness.RESTART, "reason": refused} if refused else {}
+    return restart(refused) if refused else {}

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from trimtab.hooks.worker import unwrap
+
 Wrapper = Callable[..., Any]
 """(the method as it was, its arguments...) -> what the method returns."""
 
@@ -22,7 +24,7 @@ class Patches:
     """
 
     def __init__(self) -> None:
-        self._put: list[tuple[Any, str, Any, bool, Any]] = []
+        self._put: list[tuple[Any, str, Any, Any]] = []
         self._also: list[Callable[[], None]] = []
 
     def on_undo(self, step: Callable[[], None]) -> None:
@@ -31,25 +33,18 @@ class Patches:
 
     def wrap(self, owner: Any, name: str, wrapper: Wrapper) -> None:
         """Have `wrapper` called in the place of `owner.name`, with the method as it was before its arguments."""
-        before = getattr(owner, name)
-        own = name in vars(owner)
+        before, own = getattr(owner, name), vars(owner).get(name)
 
         @functools.wraps(before)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             return wrapper(before, *args, **kwargs)
 
         setattr(owner, name, wrapped)
-        self._put.append((owner, name, wrapped, own, before))
+        self._put.append((owner, name, wrapped, own))
 
     def undo(self) -> None:
         """Take off what is still there; what somebody else has wrapped since stays."""
         while self._put:
-            owner, name, wrapped, own, before = self._put.pop()
-            if vars(owner).get(name) is not wrapped:
-                continue
-            if own:
-                setattr(owner, name, before)
-            else:
-                delattr(owner, name)
+            unwrap(*self._put.pop())
         while self._also:
             self._also.pop()()
