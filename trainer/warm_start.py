@@ -6,15 +6,16 @@ import hashlib
 import math
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from trimtab.hooks.compiled import cache_dir
 from trimtab.trainer.config import RunConfig
 from trimtab.trainer.models.decoder import DecoderLM, ModelShape
-from trimtab.trainer.sections import DecoderConfig, RunningSumConfig
+from trimtab.trainer.sections import DecoderConfig, RunningSumConfig, WarmStartConfig
 from trimtab.trainer.tasks.running_sum import RunningSum
 
 RECIPE = 2
@@ -53,10 +54,22 @@ def warm_weights(config: RunConfig, progress: Progress | None = None) -> dict[st
     task = config.task.model_dump_json(exclude={"modulus"} if _task(config).modulus == 10 else None)
     settings = "|".join((task, sizes, config.warm_start.model_dump_json()))
     key = hashlib.sha256(f"{RECIPE}|{settings}".encode()).hexdigest()[:16]
-    path = cache_dir() / f"warm-start-{key}.pt"
+    return cached(cache_dir() / f"warm-start-{key}.pt", lambda: _train(config, progress))
+
+
+def cached(path: Path, train: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Weights from a file, or those that `train` gives, which are then in that file.
+
+    They are trained on one thread, so that they do not depend on how many cores there are.
+    """
     if path.exists():
         return torch.load(path, weights_only=True)  # type: ignore[no-any-return]
-    weights = _train(config, progress)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        weights = train()
+    finally:
+        torch.set_num_threads(threads)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}.partial")
     torch.save(weights, partial)
@@ -65,19 +78,35 @@ def warm_weights(config: RunConfig, progress: Progress | None = None) -> dict[st
 
 
 def _train(config: RunConfig, progress: Progress | None) -> dict[str, Tensor]:
-    """On one thread, so that the weights do not depend on how many cores there are."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return _imitate(config, progress)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _imitate(config: RunConfig, progress: Progress | None) -> dict[str, Tensor]:
-    settings = config.warm_start
-    task = _task(config)
     model = build_decoder(config)
+    imitate(
+        model, lambda tokens, last: model(tokens, keep_last=last), _task(config), config.warm_start, progress=progress
+    )
+    return weights_of(model)
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of them."""
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def imitate(
+    model: nn.Module,
+    logits_of: Callable[[Tensor, int], Tensor],
+    task: RunningSum,
+    settings: WarmStartConfig,
+    *,
+    progress: Progress | None = None,
+) -> None:
+    """Train `model` on chains that slip now and then.
+
+    Args:
+        model: whose parameters are trained.
+        logits_of: [B, T] tokens, L -> [B, L, vocabulary] logits of the last L positions.
+        task: whose chains they are.
+        settings: how long and how.
+        progress: told of every step.
+    """
     generator = torch.Generator().manual_seed(settings.seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=WEIGHT_DECAY)
     for step in range(settings.steps):
@@ -87,11 +116,10 @@ def _imitate(config: RunConfig, progress: Progress | None) -> dict[str, Tensor]:
         prompts = task.prompts(settings.batch, generator).tokens
         answers = task.corrupted_answers(prompts, settings.error_rate, generator)
         tokens = torch.cat([prompts, answers], 1)[:, :-1]
-        logits = model(tokens, keep_last=answers.shape[1])
+        logits = logits_of(tokens, answers.shape[1])
         loss = F.cross_entropy(logits.flatten(0, 1), answers.flatten())
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         if progress is not None:
             progress(step + 1, settings.steps)
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from torch import Tensor
 
 from trimtab.api.bench.tiny import TinyShape, tiny_qwen3
 from trimtab.hooks.compiled import cache_dir
+from trimtab.trainer.sections import WarmStartConfig
 from trimtab.trainer.tasks.running_sum import END, EQUALS, PAD, RunningSum
+from trimtab.trainer.warm_start import cached, imitate, weights_of
 
 LETTERS = {**{str(digit): digit for digit in range(10)}, "=": EQUALS, "E": END, "P": PAD, "a": 13, "b": 14, "c": 15}
 SHAPE = TinyShape(layers=2, width=64, hidden=256, vocabulary=len(LETTERS))
 """Of the model that is warmed up."""
-WARM_STEPS, WARM_BATCH, WARM_LR, ERROR_RATE = 1200, 128, 3e-3, 0.08
+WARM_START = WarmStartConfig()
 
 
 def tokenizer() -> Any:
@@ -65,34 +66,17 @@ def arguments(folder: Path, **settings: Any) -> Any:
 
 def warm_path(task: RunningSum) -> Path:
     """Where the weights of `warm_model` are cached."""
-    return cache_dir() / f"warm-qwen3-{task.digits}-{WARM_STEPS}.pt"
+    return cache_dir() / f"warm-qwen3-{task.digits}-{WARM_START.steps}.pt"
 
 
 def warm_model(task: RunningSum) -> Any:
     """A Qwen3 that knows the method and is often wrong, as the demo's model: a minute on one core the first time,
     nothing after."""
-    model, path = tiny_qwen3(SHAPE), warm_path(task)
-    if not path.exists():
-        _imitate(model, task)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(model.state_dict(), path.with_suffix(".partial"))
-        path.with_suffix(".partial").replace(path)  # atomic: a run beside this one never reads half a file
-    model.load_state_dict(torch.load(path, weights_only=True))
+    model = tiny_qwen3(SHAPE)
+
+    def train() -> dict[str, Tensor]:
+        imitate(model, lambda tokens, last: model(input_ids=tokens).logits[:, -last:], task, WARM_START)
+        return weights_of(model)
+
+    model.load_state_dict(cached(warm_path(task), train))
     return model
-
-
-def _imitate(model: Any, task: RunningSum) -> None:
-    generator = torch.Generator().manual_seed(0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=WARM_LR, weight_decay=0.01)
-    for step in range(WARM_STEPS):
-        cosine = 0.5 * (1 + math.cos(math.pi * step / WARM_STEPS))
-        for group in optimizer.param_groups:
-            group["lr"] = WARM_LR * min(1.0, (step + 1) / 50) * (0.1 + 0.9 * cosine)
-        prompts = task.prompts(WARM_BATCH, generator).tokens
-        answers = task.corrupted_answers(prompts, ERROR_RATE, generator)
-        tokens = torch.cat([prompts, answers], 1)
-        logits = model(input_ids=tokens[:, :-1]).logits[:, prompts.shape[1] - 1 :]
-        loss = F.cross_entropy(logits.flatten(0, 1), answers.flatten())
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
