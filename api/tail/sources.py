@@ -106,8 +106,8 @@ def _kind_of_file(path: Path) -> str:
 def _kind_of_database(path: Path) -> str:
     with sqlite.opened(path) as connection:
         found = sqlite.columns(connection, "metrics")
-    if found >= mlflow_db.COLUMNS:
+    if found >= mlflow_db.TABLE.columns:
         return MlflowDatabase.kind
-    if found >= trackio.COLUMNS:
+    if found >= trackio.TABLE.columns:
         return Trackio.kind
     raise TailError(f"{path}: is a SQLite file without a table `metrics` that is known; give MLflow's or trackio's")

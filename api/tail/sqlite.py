@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from trimtab.api.tail.files import unreadable
-from trimtab.api.tail.source import TailError
+from trimtab.api.tail.source import Piece, Place, Row, Skipped, TailError
 
 MAGIC = b"SQLite format 3\0"
 BUSY_S = 5.0
@@ -74,3 +75,61 @@ def columns(connection: sqlite3.Connection, table: str) -> set[str]:
 def rows_of(connection: sqlite3.Connection, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
     """What a query gives."""
     return connection.execute(query, values).fetchall()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table `metrics` of another program, of several runs, whose rows are numbered as they come."""
+
+    program: str
+    columns: frozenset[str]
+    """By which it is told."""
+    run: str
+    """The column that names a run."""
+    number: str
+    """The column of the row's number."""
+    select: str
+    """What is read of a row beside it."""
+
+
+def read_run(
+    path: Path, place: Place, run: str | None, table: Table, row_of: Callable[[Sequence[Any], Skipped], Row | None]
+) -> Piece:
+    """The rows since `place` of one run.
+
+    Args:
+        path: of the file.
+        place: where to go on.
+        run: the run; None for that of `place`, or the newest.
+        table: where they are.
+        row_of: makes a row of what is selected, and counts what it has to pass over; None where nothing is left.
+
+    Raises:
+        TailError: the file cannot be read, or has no such table.
+    """
+    there = identity(path)
+    with opened(path) as connection:
+        if not columns(connection, "metrics") >= table.columns:
+            raise TailError(f"{path}: has no table `metrics` of {table.program}; give its database, or use --as")
+        run = run or place.get("run")
+        if run is None:
+            query = f"SELECT {table.run} FROM metrics ORDER BY {table.number} DESC LIMIT 1"
+            newest = rows_of(connection, query, ())
+            if not newest:
+                return Piece(rows=(), place=place)
+            (run,) = newest[0]
+        last = rows_of(connection, f"SELECT max({table.number}) FROM metrics", ())[0][0] or 0
+        known = {name: place.get(name) for name in ("run", *there)}
+        begun = bool(place) and (known != {"run": run, **there} or place.get("row", 0) > last)
+        after = 0 if begun else place.get("row", 0)
+        query = (
+            f"SELECT {table.number}, {table.select} FROM metrics WHERE {table.run} = ? AND {table.number} > ? "
+            f"ORDER BY {table.number} LIMIT {BATCH}"
+        )
+        found = rows_of(connection, query, (run, after))
+    skipped = Skipped()
+    rows = [Row(step=None, restart=True)] if begun else []
+    rows += [row for _, *selected in found if (row := row_of(selected, skipped)) is not None]
+    number = found[-1][0] if found else after
+    place = {**there, "run": run, "row": number}
+    return Piece(rows=tuple(rows), place=place, more=len(found) == BATCH, skipped=skipped)
